@@ -1,0 +1,1 @@
+# The installed package: find_package(crossover) and pkg-config.

@@ -1,0 +1,73 @@
+#pragma once
+// Measuring one problem: candidates, correctness gate, interleaved rounds, clean rows. See tuner/MEASURING.md.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "crossover/db/store.hpp"
+#include "crossover/dispatch/dispatcher.hpp"
+#include "crossover/tuner/backend.hpp"
+
+namespace crossover {
+
+struct TuneOptions {
+  Rows max_rows = 8192;
+  std::chrono::duration<double> budget{10};
+  bool thorough = false;
+  L2State l2 = L2State::cold;
+  std::optional<LaunchMode> launch_mode;   // default: the machine's first
+  std::uint64_t seed = 0;                  // 0: from the process and the clock
+  std::vector<std::string> keep_arms;      // names or families that are measured however slow they are
+};
+
+// For progress on a terminal. Called from the tuning thread, at most ten times a second.
+struct Progress {
+  std::string stage;        // "preparing", "checking", "measuring", "held-out"
+  double fraction = 0;      // of the budget
+  std::string detail;
+};
+using OnProgress = std::function<void(const Progress&)>;
+
+// The row counts that a tuning up to max_rows measures: 1…16, √2 steps, tile edges; ascending, unique, includes max_rows.
+std::vector<Rows> grid(Rows max_rows, std::span<const Rows> tile_edges);
+
+// Measures and stores nothing. `problem` is normalised. Throws InvalidArgument, OutOfMemory, DeviceError.
+Run measure(Backend& backend, const Operation& operation, const Problem& problem, const TuneOptions& options,
+            std::span<const Run> known = {}, const OnProgress& progress = {});
+
+struct Tuning {
+  Run run;
+  Verdict verdict;             // for the default policy, stored
+  double duration_s = 0;
+  std::size_t rows_measured = 0, rows_dirty = 0;   // samples of role grid
+  std::string not_stored;      // why the result could not be stored; empty: it was
+};
+
+// Measures, stores the run and the verdict for the default policy. One tuning at a time per Tuner.
+class Tuner final : public OnMiss {
+ public:
+  Tuner(Backend& backend, Store& store, TuneOptions options, OnProgress progress = {});
+  Tuning tune(const Operation& operation, const Problem& problem);
+  Tuning tune(const Operation& operation, const Problem& problem, const TuneOptions& options);
+  void tune(const Miss& miss) override;
+  void record(const Miss& miss) override;
+
+ private:
+  Backend& backend_;
+  Store& store_;
+  TuneOptions options_;
+  OnProgress progress_;
+  std::mutex mutex_;
+};
+
+// The host CPU as a device.
+std::unique_ptr<Backend> cpu_backend();
+
+}  // namespace crossover

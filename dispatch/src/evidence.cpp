@@ -50,7 +50,7 @@ std::vector<double> counted_times(const Sample& sample) {
   std::vector<double> times;
   times.reserve(sample.raw.size());
   for (const Round& round : sample.raw)
-    if ((round.flags & kDiscarded) == 0) times.push_back(round.total_ns / sample.launches);
+    if (counts(round)) times.push_back(round.total_ns / sample.launches);
   return times;
 }
 
@@ -62,6 +62,8 @@ double median(std::vector<double>& values) {
 }
 
 }  // namespace
+
+bool counts(const Round& round) noexcept { return (round.flags & kDiscarded) == 0 && std::isfinite(round.total_ns); }
 
 std::string_view to_string(Role role) noexcept { return name_of(kRoles, role); }
 std::optional<Role> role_from(std::string_view text) noexcept { return value_of(kRoles, text); }

@@ -18,14 +18,14 @@ inline constexpr int kRule = 1;
 
 // What the caller allows. Filters only: never a reason to measure again.
 struct Policy {
-  std::vector<std::string> allow;                        // numerics classes; empty: those the operation allows by default
-  std::uint64_t cached_bytes = 0;                        // bytes an arm may keep beside the weights
+  std::vector<std::string> allow;  // numerics classes; empty: those the operation allows by default
+  std::uint64_t cached_bytes = 0;  // bytes an arm may keep beside the weights
   std::uint64_t workspace_bytes = std::uint64_t{1} << 30;  // scratch an arm may ask for
-  bool batch_invariant = false;                          // one arm for every M, whose rows do not depend on M
-  std::optional<double> max_error;                       // relative L2 that an arm's error must not exceed
-  std::vector<std::string> arms;                         // names or families; empty: all
-  std::vector<std::string> disabled;                     // names or families, as if they were not registered
-  bool extrapolate = false;                              // beyond the largest measured M serve the last segment
+  bool batch_invariant = false;                            // one arm for every M, whose rows do not depend on M
+  std::optional<double> max_error;                         // relative L2 that an arm's error must not exceed
+  std::vector<std::string> arms;                           // names or families; empty: all
+  std::vector<std::string> disabled;                       // names or families, as if they were not registered
+  bool extrapolate = false;                                // beyond the largest measured M serve the last segment
   bool operator==(const Policy&) const = default;
 };
 // Whether the policy lets `sample`, measured with `arm`, be served. Disabled and unlisted arms included.
@@ -38,7 +38,7 @@ std::string_view to_string(VerdictStatus status) noexcept;
 std::optional<VerdictStatus> verdict_status_from(std::string_view text) noexcept;
 
 struct Segment {
-  Rows from = 1, to = 1;   // inclusive; the segments cover 1…the largest measured M without a gap
+  Rows from = 1, to = 1;  // inclusive; the segments cover 1…the largest measured M without a gap
   std::string arm, config;
   bool operator==(const Segment&) const = default;
 };
@@ -58,21 +58,21 @@ struct HeldOut {
 };
 
 struct Verdict {
-  Id id;                                // set by the store; empty while it is not stored
+  Id id;  // set by the store; empty while it is not stored
   EvidenceKey key;
   Policy policy;
-  std::vector<Id> run_ids;              // ascending
-  std::vector<Segment> incumbent;       // what ties stayed with; kept so that the verdict can be recomputed
+  std::vector<Id> run_ids;         // ascending
+  std::vector<Segment> incumbent;  // what ties stayed with; kept so that the verdict can be recomputed
   int rule = kRule;
   VerdictStatus status = VerdictStatus::inconclusive;
-  std::string why;                      // one sentence on the status, for people
+  std::string why;  // one sentence on the status, for people
   std::vector<Segment> segments;
   std::vector<Crossover> crossovers;
-  std::optional<Rows> threshold;        // start of the last segment, if a library arm owns it to the end of the grid
-  std::optional<Rows> first_win;        // smallest M at which that arm beats every other allowed one beyond noise
-  std::string library_arm;              // the arm of the two fields above; empty if no library arm was allowed
+  std::optional<Rows> threshold;  // start of the last segment, if a library arm owns it to the end of the grid
+  std::optional<Rows> first_win;  // smallest M at which that arm beats every other allowed one beyond noise
+  std::string library_arm;        // the arm of the two fields above; empty if no library arm was allowed
   std::optional<HeldOut> held_out;
-  std::int64_t decided_us = 0;          // Unix time; not part of what decide() computes, nor of the id
+  std::int64_t decided_us = 0;  // Unix time; not part of what decide() computes, nor of the id
 };
 
 // A paired comparison: ratio of the times a/b over rounds that both have, with a sign-test interval for its median.
@@ -93,14 +93,15 @@ inline constexpr double kTieBand = 0.01;
 struct Standing {
   std::string arm, config;
   double median_ns = 0;
-  Ratio to_best;                     // time / best time
+  Ratio to_best;  // time / best time
   std::optional<double> error;
-  bool allowed = true;               // by the policy
+  bool allowed = true;  // by the policy
   std::string why_not;
 };
 
 // Pure functions of their arguments. `runs` must be loaded; dirty samples and the runs of other keys are ignored.
-// `incumbent`: an earlier verdict's segments; ties stay with them. `bounds`: compute crossover intervals (milliseconds).
+// `incumbent`: an earlier verdict's segments; ties stay with them. `bounds`: compute crossover intervals
+// (milliseconds).
 Verdict decide(const EvidenceKey& key, std::span<const Run> runs, const Policy& policy,
                std::span<const Segment> incumbent = {}, bool bounds = true);
 // Standings at the measured row count nearest to `rows` from below (else the smallest).

@@ -22,8 +22,8 @@ class Machine {
   virtual ~Machine() = default;
   virtual const Device& device() const = 0;
   virtual Environment environment() const = 0;
-  virtual Conditions conditions() = 0;                               // read now; cheap enough for every bind
-  virtual std::span<const LaunchMode> launch_modes() const = 0;      // the first is the default
+  virtual Conditions conditions() = 0;                           // read now; cheap enough for every bind
+  virtual std::span<const LaunchMode> launch_modes() const = 0;  // the first is the default
 };
 
 // A lookup that found nothing, or something that ought to be measured again.
@@ -31,8 +31,8 @@ struct Miss {
   const Operation* operation = nullptr;
   EvidenceKey key;
   Rows max_rows = 0;
-  std::string reason;          // for people
-  bool low_priority = false;   // there is an answer, but a provisional or stale one
+  std::string reason;         // for people
+  bool low_priority = false;  // there is an answer, but a provisional or stale one
 };
 
 // What becomes of a miss. Implemented by the tuner. May throw; the dispatcher then warns once and goes on with the
@@ -77,9 +77,9 @@ struct DispatcherOptions {
   Overrides overrides;
   MissMode on_miss = MissMode::tune;  // where the overrides say nothing
   L2State l2 = L2State::cold;
-  Rows max_rows = 8192;               // largest M that a tuning started by bind() measures
-  std::vector<std::string> assumptions;                 // as for assume(); for what-ifs and tests
-  std::function<void(const std::string&)> warn;         // default: one line on standard error, each text once
+  Rows max_rows = 8192;                          // largest M that a tuning started by bind() measures
+  std::vector<std::string> assumptions;          // as for assume(); for what-ifs and tests
+  std::function<void(const std::string&)> warn;  // default: one line on standard error, each text once
 };
 
 // Thread-safe. The machine, the source and the miss handler outlive it; a Bound may outlive the dispatcher.
@@ -92,12 +92,13 @@ class Dispatcher {
 
   // Resolves, handles a miss as MissMode says, prepares the arms. Of several threads that miss on the same problem one
   // tunes; the others get the default arm at once and the new plan when it is there.
-  // Throws InvalidArgument (problem, overrides), NoVerdict (MissMode::error, frozen), and what preparing the default arm
-  // throws. The database never makes it throw.
+  // Throws InvalidArgument (problem, overrides), NoVerdict (MissMode::error, frozen), and what preparing the default
+  // arm throws. The database never makes it throw.
   Bound bind(const Operation& operation, const Problem& problem, const Weights& weights, const Policy& policy = {});
 
   // The same lookup without weights: what `crossover select` prints. Handles a miss in the same way.
-  Resolution lookup(const Operation& operation, const Problem& problem, const Regime& regime, const Policy& policy = {});
+  Resolution lookup(const Operation& operation, const Problem& problem, const Regime& regime,
+                    const Policy& policy = {});
 
   // Publishes what other threads and processes have stored since. Cheap when nothing has.
   void refresh();

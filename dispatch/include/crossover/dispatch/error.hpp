@@ -1,6 +1,6 @@
 #pragma once
-// Errors that end the work. What is expected (an arm that does not support a problem, a lookup that misses, a launch that
-// fails) is a value: Eligibility, Origin, Status.
+// Errors that end the work. What is expected (an arm that does not support a problem, a lookup that misses, a launch
+// that fails) is a value: Eligibility, Origin, Status.
 
 #include <cstdint>
 #include <stdexcept>
@@ -9,13 +9,13 @@
 namespace crossover {
 
 enum class ErrorCode : std::uint8_t {
-  invalid_argument,      // what was asked for cannot be: unknown name, bad shape, contradiction
-  no_verdict,            // nothing is known and the caller asked for an error in that case
-  out_of_memory,         // host or device memory
-  config_not_restorable, // an arm cannot be brought back to the configuration that was measured
-  store,                 // the database cannot be used: unreadable, foreign, newer, locked, full
-  device,                // the device or its driver failed
-  failed,                // anything else that went wrong on the way
+  invalid_argument,       // what was asked for cannot be: unknown name, bad shape, contradiction
+  no_verdict,             // nothing is known and the caller asked for an error in that case
+  out_of_memory,          // host or device memory
+  config_not_restorable,  // an arm cannot be brought back to the configuration that was measured
+  store,                  // the database cannot be used: unreadable, foreign, newer, locked, full
+  device,                 // the device or its driver failed
+  failed,                 // anything else that went wrong on the way
 };
 
 // Where an error was raised. std::source_location needs a newer clang than Debian 12 has.

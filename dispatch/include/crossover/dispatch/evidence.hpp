@@ -29,39 +29,40 @@ std::optional<Outcome> outcome_from(std::string_view text) noexcept;
 
 // Reasons for which a sample or a run is kept but not believed: bits of dirty_mask. Never renumbered.
 enum class Dirty : std::uint64_t {
-  noisy = 1u << 0,            // MAD / median above the back end's limit
-  outliers = 1u << 1,         // too many rounds far from the median
-  too_few_rounds = 1u << 2,   // under the first look
-  discarded_rounds = 1u << 3, // over 30% of the rounds were discarded
-  implausible = 1u << 4,      // a time that is not above 0 and finite, or is below the roofline
+  noisy = 1u << 0,             // MAD / median above the back end's limit
+  outliers = 1u << 1,          // too many rounds far from the median
+  too_few_rounds = 1u << 2,    // under the first look
+  discarded_rounds = 1u << 3,  // over 30% of the rounds were discarded
+  implausible = 1u << 4,       // a time that is not above 0 and finite, or is below the roofline
   throttled = 1u << 5,
   clock_moved = 1u << 6,
-  contended = 1u << 7,        // other work on the device
-  placebo = 1u << 8,          // the A/A comparison of the run came out different
-  hardware = 1u << 9,         // ECC, Xid, temperature
+  contended = 1u << 7,  // other work on the device
+  placebo = 1u << 8,    // the A/A comparison of the run came out different
+  hardware = 1u << 9,   // ECC, Xid, temperature
 };
 std::vector<std::string> dirty_reasons(std::uint64_t mask);  // names of the bits; unknown ones as "bit 17"
 
 // One timed round of one sample.
 struct Round {
-  std::uint32_t number = 0;    // the run's round; samples of one run with the same number were taken together
-  std::uint32_t flags = 0;     // kDiscarded | …
-  double total_ns = 0;         // all launches of the round
-  double sm_clock_mhz = 0;     // 0: unknown
+  std::uint32_t number = 0;  // the run's round; samples of one run with the same number were taken together
+  std::uint32_t flags = 0;   // kDiscarded | …
+  double total_ns = 0;       // all launches of the round
+  double sm_clock_mhz = 0;   // 0: unknown
   bool operator==(const Round&) const = default;
 };
 inline constexpr std::uint32_t kDiscarded = 1;  // not part of any statistic
+bool counts(const Round& round) noexcept;       // part of the statistics: not discarded, and finite
 
 struct Sample {
   Rows m = 0;
-  std::string arm;                   // its fingerprint is in the run's arm set
+  std::string arm;  // its fingerprint is in the run's arm set
   Role role = Role::grid;
   std::string config;
-  std::uint32_t launches = 1;        // per round; a round's time is total_ns / launches
-  double median_ns = 0;              // per launch, over the rounds that are not discarded
-  double mad_ns = 0;                 // median absolute deviation of the same
+  std::uint32_t launches = 1;  // per round; a round's time is total_ns / launches
+  double median_ns = 0;        // per launch, over the rounds that count
+  double mad_ns = 0;           // median absolute deviation of the same
   std::uint64_t dirty_mask = 0;
-  std::optional<double> error;       // relative L2 against f64 at the correctness gate
+  std::optional<double> error;  // relative L2 against f64 at the correctness gate
   std::uint64_t workspace_bytes = 0;
   std::uint64_t cached_bytes = 0;
   std::vector<Round> raw;
@@ -73,10 +74,10 @@ double median_ns(const Sample& sample);
 double mad_ns(const Sample& sample);
 
 struct Attempt {
-  Rows m = 0;                        // 0: the arm as a whole
+  Rows m = 0;  // 0: the arm as a whole
   std::string arm;
   Outcome outcome = Outcome::failed;
-  std::string detail;                // for people
+  std::string detail;  // for people
   bool operator==(const Attempt&) const = default;
 };
 
@@ -86,8 +87,8 @@ struct ArmRecord {
   std::string numerics;
   bool batch_invariant = false;
   bool library = false;
-  bool eligible = true;              // at any row count of the run
-  std::string reason;                // why not
+  bool eligible = true;  // at any row count of the run
+  std::string reason;    // why not
   bool operator==(const ArmRecord&) const = default;
 };
 
@@ -104,19 +105,19 @@ ArmSet arm_set(const Operation& operation, const Problem& problem, const Device&
 
 // One problem, measured once, by one process.
 struct Run {
-  Id id;                             // set by the store
+  Id id;  // set by the store
   Id process_uuid;
   Device device;
   Environment environment;
   Problem problem;
   Regime regime;
   ArmSet arm_set;
-  std::string gpu_uuid, boot_id;     // empty: unknown
-  std::string host;                  // the store keeps a keyed hash of it, and gives that back
-  bool received = false;             // came from another database
+  std::string gpu_uuid, boot_id;  // empty: unknown
+  std::string host;               // the store keeps a keyed hash of it, and gives that back
+  bool received = false;          // came from another database
   int protocol = kProtocol;
   std::uint64_t seed = 0;
-  std::int64_t started_us = 0;       // Unix time
+  std::int64_t started_us = 0;  // Unix time
   std::int64_t duration_us = 0;
   std::uint64_t dirty_mask = 0;
   std::map<std::string, Conditions> conditions;  // "before", "after" and, where it was watched, "during"

@@ -1,8 +1,9 @@
 #pragma once
-// The interfaces that an engine implements to bring its own operations and arms. The built-in operation uses nothing else.
+// The interfaces that an engine implements to bring its own operations and arms. The built-in operation uses nothing
+// else.
 //
-// Thread rules. Everything const may be called from any thread at the same time. Prepared::launch is called by one thread
-// at a time per workspace; two threads may launch the same Prepared with different workspaces and arguments.
+// Thread rules. Everything const may be called from any thread at the same time. Prepared::launch is called by one
+// thread at a time per workspace; two threads may launch the same Prepared with different workspaces and arguments.
 
 #include <cstddef>
 #include <cstdint>
@@ -76,7 +77,9 @@ struct RowDomain {
   Rows min = 1;
   Rows max = kMaxRows;
   Rows multiple = 1;  // rows % multiple == 0
-  bool contains(Rows rows) const noexcept { return rows >= min && rows <= max && (multiple == 1 || rows % multiple == 0); }
+  bool contains(Rows rows) const noexcept {
+    return rows >= min && rows <= max && (multiple == 1 || rows % multiple == 0);
+  }
   bool operator==(const RowDomain&) const = default;
 };
 
@@ -104,7 +107,8 @@ class Prepared {
   virtual ~Prepared() = default;
   // What the arm settled on, as text that prepare() restores exactly. Never empty: an arm without choices says "-".
   virtual std::string config() const = 0;
-  // Enqueues on `stream` and returns. rows = 0 does nothing and is ok. Never allocates device memory, never synchronises.
+  // Enqueues on `stream` and returns. rows = 0 does nothing and is ok. Never allocates device memory, never
+  // synchronises.
   virtual Status launch(const Arguments& arguments, Rows rows, Workspace workspace, Stream stream) noexcept = 0;
 };
 
@@ -112,10 +116,10 @@ class Arm {
  public:
   virtual ~Arm() = default;
   virtual const ArmId& id() const noexcept = 0;
-  virtual std::string_view numerics() const noexcept = 0;        // one of Operation::numerics()
-  virtual bool batch_invariant() const noexcept = 0;             // a row's bits do not depend on the row count
-  virtual bool capture_safe() const noexcept { return true; }    // launch() may run while its stream captures
-  virtual bool library() const noexcept { return false; }        // a vendor library does the main work (§ threshold)
+  virtual std::string_view numerics() const noexcept = 0;      // one of Operation::numerics()
+  virtual bool batch_invariant() const noexcept = 0;           // a row's bits do not depend on the row count
+  virtual bool capture_safe() const noexcept { return true; }  // launch() may run while its stream captures
+  virtual bool library() const noexcept { return false; }      // a vendor library does the main work (§ threshold)
   virtual Eligibility supports(const Problem& problem, Rows rows, const Device& device) const = 0;
   virtual Cost cost(const Problem& problem, Rows rows) const = 0;
   // An empty config: find the best one for 1…max_rows (may time candidates). Otherwise restore exactly that, or throw
@@ -179,16 +183,19 @@ class Operation {
   virtual std::string_view name() const noexcept = 0;
   virtual std::span<const Arm* const> arms() const noexcept = 0;  // names are unique; the order means nothing
   virtual std::span<const NumericsClass> numerics() const noexcept = 0;
-  // What an engine would run without us, by rows, ascending; each is always eligible there and always measured. DESIGN's
-  // default_arm(problem, rows) as data, so that a plan can hold it and a database can record it.
+  // What an engine would run without us, by rows, ascending; each is always eligible there and always measured.
+  // DESIGN's default_arm(problem, rows) as data, so that a plan can hold it and a database can record it.
   virtual std::vector<DefaultArm> default_arms(const Problem& problem, const Device& device) const = 0;
   // Fills in defaults, makes values canonical. Throws InvalidArgument with one clear sentence.
   virtual Problem normalise(const Problem& problem) const = 0;
   // Row counts at which some arm's tiling has an edge; the tuner adds them to its grid.
-  virtual std::vector<Rows> tile_edges(const Problem& problem) const { static_cast<void>(problem); return {}; }
+  virtual std::vector<Rows> tile_edges(const Problem& problem) const {
+    static_cast<void>(problem);
+    return {};
+  }
   virtual std::size_t workload_bytes_per_copy(const Problem& problem, Rows max_rows) const = 0;
-  virtual std::unique_ptr<Workload> workload(const Problem& problem, const Regime& regime, Memory& memory, Rows max_rows,
-                                             int copies, std::uint64_t seed) const = 0;
+  virtual std::unique_ptr<Workload> workload(const Problem& problem, const Regime& regime, Memory& memory,
+                                             Rows max_rows, int copies, std::uint64_t seed) const = 0;
 
   const Arm* find(std::string_view arm_name) const noexcept;  // null if there is none of that exact name
 };

@@ -23,8 +23,8 @@ struct Id {
   std::array<std::uint8_t, 16> bytes{};
   auto operator<=>(const Id&) const = default;
   bool empty() const noexcept { return *this == Id{}; }
-  std::string hex() const;                                       // 32 lower-case digits
-  static std::optional<Id> from_hex(std::string_view text);      // exactly 32 hex digits
+  std::string hex() const;                                   // 32 lower-case digits
+  static std::optional<Id> from_hex(std::string_view text);  // exactly 32 hex digits
 };
 
 // An operation with every attribute an arm can see except the row count. Attribute values are canonical text (the
@@ -39,12 +39,12 @@ std::string to_string(const Problem& problem);  // "fp8_block_linear(bias=none, 
 
 // Hardware identity, and nothing that can change while the hardware stays the same.
 struct Device {
-  std::string kind;                 // "cpu", "cuda"
-  std::string model;                // as the driver or /proc/cpuinfo names it
-  std::string compute_capability;   // "9.0"; on a CPU its x86-64 level or "generic"
-  int sm_count = 0;                 // streaming multiprocessors; on a CPU the hardware threads that this process may use
-  std::int64_t l2_bytes = 0;        // L2; on a CPU the last-level cache
-  std::int64_t memory_gib = 0;      // whole GiB, rounded to nearest
+  std::string kind;                // "cpu", "cuda"
+  std::string model;               // as the driver or /proc/cpuinfo names it
+  std::string compute_capability;  // "9.0"; on a CPU its x86-64 level or "generic"
+  int sm_count = 0;                // streaming multiprocessors; on a CPU the hardware threads that this process may use
+  std::int64_t l2_bytes = 0;       // L2; on a CPU the last-level cache
+  std::int64_t memory_gib = 0;     // whole GiB, rounded to nearest
   auto operator<=>(const Device&) const = default;
   bool operator==(const Device&) const = default;
 };

@@ -1,6 +1,6 @@
 #pragma once
-// From stored evidence and what is true now to a plan: every origin, every kind of staleness, every override. All of it is
-// pure except for reading through an EvidenceSource; nothing here measures, waits or writes.
+// From stored evidence and what is true now to a plan: every origin, every kind of staleness, every override. All of it
+// is pure except for reading through an EvidenceSource; nothing here measures, waits or writes.
 
 #include <cstdint>
 #include <functional>
@@ -33,8 +33,8 @@ struct Current {
   ArmSet arm_set;
 };
 
-// One what-if, "KEY=VALUE": driver, cuda, cublaslt, blas; sm_count; arm:NAME=FINGERPRINT; arm:NAME=absent; new_arm=NAME.
-// Throws InvalidArgument on anything else, and lists what is valid.
+// One what-if, "KEY=VALUE": driver, cuda, cublaslt, blas; sm_count; arm:NAME=FINGERPRINT; arm:NAME=absent;
+// new_arm=NAME. Throws InvalidArgument on anything else, and lists what is valid.
 void assume(Current& current, std::string_view key_value);
 
 struct StaleReason {
@@ -51,15 +51,15 @@ std::string_view to_string(MissMode mode) noexcept;
 
 // The environment variables of the same names. Each changes one thing.
 struct Overrides {
-  std::optional<MissMode> on_miss;            // CROSSOVER_ON_MISS
-  std::vector<std::string> disable_arms;      // CROSSOVER_DISABLE_ARMS
-  std::optional<std::string> force_arm;       // CROSSOVER_FORCE_ARM
+  std::optional<MissMode> on_miss;        // CROSSOVER_ON_MISS
+  std::vector<std::string> disable_arms;  // CROSSOVER_DISABLE_ARMS
+  std::optional<std::string> force_arm;   // CROSSOVER_FORCE_ARM
   struct Threshold {
     std::string arm;
     Rows rows = 0;
   };
-  std::optional<Threshold> threshold;         // CROSSOVER_THRESHOLD
-  bool frozen = false;                        // CROSSOVER_FROZEN
+  std::optional<Threshold> threshold;  // CROSSOVER_THRESHOLD
+  bool frozen = false;                 // CROSSOVER_FROZEN
 
   using Environ = std::function<std::optional<std::string>(const char* name)>;
   // Reads through `get` (secure_getenv by default). Throws InvalidArgument that names the variable and what is valid.
@@ -72,7 +72,7 @@ struct Overrides {
 struct PlanSegment {
   Rows up_to = kMaxRows;
   std::string arm;
-  std::string config;   // empty: not known, prepare() finds one
+  std::string config;  // empty: not known, prepare() finds one
   Origin origin = Origin::fallback;
   bool operator==(const PlanSegment&) const = default;
 };
@@ -81,28 +81,27 @@ const PlanSegment& at(const Plan& plan, Rows rows);
 
 struct Resolution {
   Plan plan;
-  bool miss = false;                       // no usable evidence: the whole plan is fallback (or forced)
-  bool wants_tuning = false;               // missing, stale, provisional or inconclusive: worth a request
-  std::string why;                         // one sentence: why not tuned, where it is not
+  bool miss = false;          // no usable evidence: the whole plan is fallback (or forced)
+  bool wants_tuning = false;  // missing, stale, provisional or inconclusive: worth a request
+  std::string why;            // one sentence: why not tuned, where it is not
   std::vector<StaleReason> stale;
-  std::optional<Verdict> stored;           // the stored verdict that this evidence belongs to, whatever the policy
-  Verdict decided;                         // what the plan was made from; decided.segments empty on a miss
-  std::vector<Run> runs;                   // the evidence; loaded where the plan could not be taken from `stored`
+  std::optional<Verdict> stored;  // the stored verdict that this evidence belongs to, whatever the policy
+  Verdict decided;                // what the plan was made from; decided.segments empty on a miss
+  std::vector<Run> runs;          // the evidence; loaded where the plan could not be taken from `stored`
 };
 
-// Which of `runs` are evidence now: the most recent group that was made under the same arms, environment and conditions,
-// preferring the group that differs least from `current`, then what was measured on this host. Runs that cannot be
-// evidence (protocol, dirty, another device) are left out and `why_not` says so of the newest.
+// Which of `runs` are evidence now: the most recent group that was made under the same arms, environment and
+// conditions, preferring the group that differs least from `current`, then what was measured on this host. Runs that
+// cannot be evidence (protocol, dirty, another device) are left out and `why_not` says so of the newest.
 struct Evidence {
-  std::vector<Run> runs;             // oldest first
-  std::vector<StaleReason> stale;    // of the group, against `current`
+  std::vector<Run> runs;           // oldest first
+  std::vector<StaleReason> stale;  // of the group, against `current`
   std::string why_not;
 };
 Evidence select_evidence(const Current& current, const EvidenceKey& key, std::vector<Run> runs);
 
 // `unrestorable`: arms whose stored config prepare() refused; their rows are dropped and the plan is stale.
 Resolution resolve(const Current& current, EvidenceSource& source, const Problem& problem, const Regime& regime,
-                   const Policy& policy, const Overrides& overrides,
-                   const std::vector<std::string>& unrestorable = {});
+                   const Policy& policy, const Overrides& overrides, const std::vector<std::string>& unrestorable = {});
 
 }  // namespace crossover

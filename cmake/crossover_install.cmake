@@ -1,7 +1,6 @@
 # The installed package: headers, archives, the program, documents; found by find_package(crossover CONFIG) and by
 # pkg-config. Nothing in it names the folder it was built or installed in, so it can be moved.
 
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 # Our own libraries that `target` needs, itself included, users before what they use; and the third-party targets.
@@ -118,9 +117,6 @@ foreach(target IN LISTS crossover_own)
       FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h" PATTERN "*.cuh")
   endif()
 endforeach()
-if(TARGET crossover)
-  install(TARGETS crossover RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
 file(GLOB crossover_documents CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}
   README.md CHANGELOG.md dispatch/*.md db/*.md tuner/*.md kernels/*.md kernels/*/*.md tools/*.md)
 foreach(document IN LISTS crossover_documents)

@@ -16,7 +16,7 @@ database=$crossover_root/build/quickstart/tuning.db
 while (($#)); do
   case $1 in
     --db)
-      (($# > 1)) && [[ -n $2 ]] || die "--db needs a file"
+      [[ -n ${2:-} ]] || die "--db needs a file"
       database=$(realpath -m -- "$2")
       shift 2
       ;;
@@ -34,14 +34,14 @@ install_missing "${crossover_build_packages[@]}"
 
 # The best device: a GPU where there is one and a compiler for it.
 preset=cpu
-if gpus=$(find_gpus); then
-  say "GPU: ${gpus//$'\n'/, }"
+if gpu_names=$(find_gpus); then
+  say "GPU: ${gpu_names//$'\n'/, }"
   if nvcc=$(find_nvcc); then
     say "CUDA compiler: $nvcc"
     preset=dev
   else
-    say "There is no CUDA compiler, so this goes on with the CPU. To use the GPU install the CUDA Toolkit, version 12.9 or"
-    say "later (NVIDIA's package cuda-toolkit, or the runfile into /usr/local/cuda), and start again."
+    say "There is no CUDA compiler, so this goes on with the CPU. To use the GPU, install the CUDA Toolkit (13.0 is what"
+    say "this is tested with; NVIDIA's package cuda-toolkit-13-0, or the runfile into /usr/local/cuda) and start again."
   fi
 else
   say "No GPU: going on with the CPU."
@@ -67,7 +67,7 @@ run() {
 
 # Two layers of models in use: the shape of one expert's down projection in Qwen3-30B-A3B, and of the indexer's key
 # projection in DeepSeek-V3.2. On a CPU the rows stop where it still takes minutes, not hours.
-layers=(2048,768 128,7168)
+layers=("2048,768" "128,7168")
 device=cpu max_rows=256 budget=60s
 if [[ $preset == dev ]] && "$program" device --device cuda:0 >/dev/null 2>&1; then
   device=cuda:0 max_rows=8192 budget=10s

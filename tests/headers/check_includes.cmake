@@ -9,9 +9,9 @@ set(cuda "(cuda|cublas|nvml|cooperative_groups|cub/|thrust/)[^/]*")
 set(rules
   "dispatch/(runtime|c)/" "${sqlite}|gtest/.*|gmock/.*|benchmark/.*"
   "dispatch/"             "only:[a-z_0-9]+|crossover/dispatch/[a-z_]+\\.hpp|[a-z_]+\\.hpp"
-  "db/"                   "crossover/(tuner|kernels|cuda|runtime|fp8_block_linear)/.*|${cuda}|boost/.*|.*cblas\\.h|gtest/.*"
-  "tuner/"                "crossover/(kernels|cuda|runtime|fp8_block_linear)/.*|${sqlite}|${cuda}|boost/.*|.*cblas\\.h|gtest/.*"
-  "kernels/"              "crossover/(db|runtime)/.*|crossover/tuner/tuner\\.hpp|${sqlite}|boost/.*|gtest/.*"
+  "db/"                   "crossover/(tuner|kernels|cuda|fp8_block_linear)/.*|crossover/runtime.*|${cuda}|boost/.*|.*cblas\\.h|gtest/.*"
+  "tuner/"                "crossover/(kernels|cuda|fp8_block_linear)/.*|crossover/runtime.*|${sqlite}|${cuda}|boost/.*|.*cblas\\.h|gtest/.*"
+  "kernels/"              "crossover/(db/.*|runtime.*)|crossover/tuner/tuner\\.hpp|${sqlite}|boost/.*|gtest/.*"
   "tools/"                "${sqlite}|gtest/.*")
 
 cmake_policy(SET CMP0057 NEW)

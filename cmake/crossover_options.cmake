@@ -45,6 +45,9 @@ if(CROSSOVER_CCACHE)
   endif()
 endif()
 
+if(CROSSOVER_STATIC_DEPENDENCIES)
+  include(crossover_static)
+endif()
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)  # what a folder finds, the installed package must be able to name
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
@@ -58,17 +61,17 @@ target_compile_options(crossover_build INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${CROSSOVER_WERROR}>>:-Werror>
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>
   # Nothing that is installed names the folder it was built in. The last one that matches wins.
+  # nvcc hands the map to a shell as it is, hence the inner quotes.
   $<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${CMAKE_SOURCE_DIR}=.>
   $<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=>
   $<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${CMAKE_BINARY_DIR}=build>
-  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow,-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=>
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-ffile-prefix-map=\"${CMAKE_SOURCE_DIR}\"=.>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-ffile-prefix-map=\"${CMAKE_SOURCE_DIR}\"/=>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-ffile-prefix-map=\"${CMAKE_BINARY_DIR}\"=build>"
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow>
   $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${CROSSOVER_WERROR}>>:-Werror=all-warnings;-Xcompiler=-Werror>)
 if(CROSSOVER_SANITIZE)
   target_compile_options(crossover_build INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${CROSSOVER_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>)
   add_link_options(-fsanitize=${CROSSOVER_SANITIZE})
-endif()
-
-if(CROSSOVER_STATIC_DEPENDENCIES)
-  include(crossover_static)
 endif()

@@ -46,6 +46,11 @@ constexpr std::optional<Enum> value_of(const Names<Enum, kCount>& names, std::st
   return std::nullopt;
 }
 
+// Small ones one by one, then multiples of every power of two up to 64 Ki and their neighbours.
+constexpr std::array<Rows, 30> kEligibilityLadder{1,   2,   3,   4,    5,    6,    7,    8,     9,     12,
+                                                  15,  16,  17,  24,   32,   33,   48,   64,    65,    128,
+                                                  129, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536};
+
 std::vector<double> counted_times(const Sample& sample) {
   std::vector<double> times;
   times.reserve(sample.raw.size());
@@ -99,7 +104,7 @@ const ArmRecord* ArmSet::find(std::string_view name) const noexcept {
   return nullptr;
 }
 
-ArmSet arm_set(const Operation& operation, const Problem& problem, const Device& device, std::span<const Rows> rows) {
+ArmSet arm_set(const Operation& operation, const Problem& problem, const Device& device) {
   ArmSet set;
   for (const Arm* arm : operation.arms()) {
     ArmRecord record{.id = arm->id(),
@@ -108,7 +113,7 @@ ArmSet arm_set(const Operation& operation, const Problem& problem, const Device&
                      .library = arm->library(),
                      .eligible = false,
                      .reason = {}};
-    for (const Rows m : rows) {
+    for (const Rows m : kEligibilityLadder) {
       Eligibility eligibility = arm->supports(problem, m, device);
       if (eligibility) {
         record.eligible = true;

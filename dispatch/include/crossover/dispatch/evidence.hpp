@@ -87,7 +87,7 @@ struct ArmRecord {
   std::string numerics;
   bool batch_invariant = false;
   bool library = false;
-  bool eligible = true;  // at any row count of the run
+  bool eligible = true;  // at some row count
   std::string reason;    // why not
   bool operator==(const ArmRecord&) const = default;
 };
@@ -100,8 +100,9 @@ struct ArmSet {
   const ArmRecord* find(std::string_view name) const noexcept;
   bool operator==(const ArmSet&) const = default;
 };
-// The arm set of `operation` now. An arm counts as eligible if it supports any row count of `rows`.
-ArmSet arm_set(const Operation& operation, const Problem& problem, const Device& device, std::span<const Rows> rows);
+// The arm set of `operation` now. An arm counts as eligible if it supports any of a fixed ladder of row counts, so that
+// the answer does not depend on how far somebody tuned.
+ArmSet arm_set(const Operation& operation, const Problem& problem, const Device& device);
 
 // One problem, measured once, by one process.
 struct Run {

@@ -1,0 +1,403 @@
+#include "crossover/dispatch/dispatcher.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+
+namespace crossover {
+namespace {
+
+// A plan with its arms prepared: what the hot path reads. Immutable once published.
+struct Compiled {
+  struct Entry {
+    const Arm* arm = nullptr;
+    Prepared* prepared = nullptr;
+    Origin origin = Origin::fallback;
+    RowDomain domain;
+    std::uint32_t otherwise = 0;  // index into entries: the default arm there, for rows outside the domain
+  };
+  std::vector<Rows> up_to;     // ascending, the last is kMaxRows; parallel to the first entries
+  std::vector<Entry> entries;  // one per up_to, then those that `otherwise` points to
+  std::vector<std::shared_ptr<Prepared>> owners;
+  Resolution resolution;
+};
+
+std::size_t index_of(LaunchMode mode) { return static_cast<std::size_t>(mode); }
+
+// The database answered nothing: what a lookup does without one.
+class NoEvidence final : public EvidenceSource {
+ public:
+  std::vector<Run> runs(const EvidenceKey&) override { return {}; }
+  bool load(Run&) override { return false; }
+  std::vector<Verdict> verdicts(const EvidenceKey&) override { return {}; }
+  std::uint64_t generation() override { return 0; }
+  std::vector<std::string> warnings() override { return {}; }
+};
+
+}  // namespace
+
+struct Bound::State {
+  std::array<std::atomic<const Compiled*>, kLaunchModes> plans{};
+  std::atomic<Rows> largest_out_of_range{0};
+  LaunchMode default_mode = LaunchMode::eager;
+  bool frozen = false;
+
+  const Operation* operation = nullptr;
+  Problem problem;
+  Weights weights;
+  Policy policy;
+  Rows max_rows = 0;
+  std::vector<LaunchMode> modes;
+  L2State l2 = L2State::cold;
+
+  std::mutex mutex;                                        // everything below
+  std::uint64_t generation = 0;                            // of the source when the plans were made
+  std::vector<std::unique_ptr<const Compiled>> published;  // current and former plans: a thread may still read one
+  std::map<std::pair<std::string, std::string>, std::shared_ptr<Prepared>> prepared;  // by arm and config
+
+  const Compiled& plan(LaunchMode mode) const noexcept {
+    return *plans[index_of(mode)].load(std::memory_order_acquire);
+  }
+
+  // Prepares at most once per arm and config. The caller holds the mutex.
+  std::shared_ptr<Prepared> prepare(const Arm& arm, const std::string& config) {
+    std::shared_ptr<Prepared>& entry = prepared[{arm.id().name, config}];
+    if (!entry) {
+      try {
+        entry = arm.prepare(problem, weights, config, max_rows);
+      } catch (...) {
+        prepared.erase({arm.id().name, config});
+        throw;
+      }
+    }
+    return entry;
+  }
+};
+
+Choice Bound::select(Rows rows, LaunchMode mode) const noexcept {
+  const Compiled& plan = state_->plan(mode);
+  std::size_t i = 0;
+  while (rows > plan.up_to[i]) ++i;
+  const Compiled::Entry* entry = &plan.entries[i];
+  if (!entry->domain.contains(rows) && rows >= 1) entry = &plan.entries[entry->otherwise];
+  if (entry->origin == Origin::out_of_range) {
+    Rows seen = state_->largest_out_of_range.load(std::memory_order_relaxed);
+    while (rows > seen && !state_->largest_out_of_range.compare_exchange_weak(seen, rows, std::memory_order_relaxed)) {
+    }
+  }
+  return {entry->arm, entry->prepared, entry->origin};
+}
+
+Choice Bound::select(Rows rows) const noexcept { return select(rows, state_->default_mode); }
+
+Status Bound::launch(const Arguments& arguments, Rows rows, Workspace workspace, Stream stream) const noexcept {
+  if (rows == 0) return {};
+  if (rows < 0) return {Status::Code::invalid, 0, "the row count is negative"};
+  const Choice choice = select(rows);
+  const bool settled =
+      choice.origin == Origin::tuned || choice.origin == Origin::shipped || choice.origin == Origin::forced;
+  if (state_->frozen && !settled)
+    return {Status::Code::unsupported, 0, "CROSSOVER_FROZEN is set and nothing holds at this row count"};
+  return choice.prepared->launch(arguments, rows, workspace, stream);
+}
+
+std::size_t Bound::workspace_bytes(Rows rows) const {
+  std::size_t bytes = 0;
+  for (const LaunchMode mode : state_->modes) {
+    const Compiled& plan = state_->plan(mode);
+    for (std::size_t i = 0; i < plan.entries.size(); ++i) {
+      const Rows most = i < plan.up_to.size() ? std::min(rows, plan.up_to[i]) : rows;
+      if (most >= 1) bytes = std::max(bytes, plan.entries[i].arm->cost(state_->problem, most).workspace_bytes);
+    }
+  }
+  return bytes;
+}
+
+Rows Bound::largest_out_of_range() const noexcept {
+  return state_->largest_out_of_range.load(std::memory_order_relaxed);
+}
+const Resolution& Bound::resolution(LaunchMode mode) const { return state_->plan(mode).resolution; }
+const Problem& Bound::problem() const noexcept { return state_->problem; }
+
+struct Dispatcher::State {
+  State(Machine& a_machine, EvidenceSource& a_source, OnMiss* handler, DispatcherOptions some_options)
+      : machine(a_machine), source(a_source), on_miss(handler), options(std::move(some_options)) {}
+
+  Machine& machine;
+  EvidenceSource& source;
+  OnMiss* on_miss;
+  DispatcherOptions options;
+
+  std::mutex mutex;  // everything below
+  std::set<EvidenceKey> tuning;
+  std::vector<std::weak_ptr<Bound::State>> bounds;
+  std::set<std::string> warned;
+  std::chrono::steady_clock::time_point refreshed{};
+
+  MissMode mode() const { return options.overrides.on_miss.value_or(options.on_miss); }
+
+  void warn(const std::string& text) {
+    {
+      const std::lock_guard lock(mutex);
+      if (!warned.insert(text).second) return;
+    }
+    if (options.warn)
+      options.warn(text);
+    else
+      std::fprintf(stderr, "crossover: warning: %s\n", text.c_str());
+  }
+
+  Current current(const Operation& operation, const Problem& problem) const {
+    Current now{.device = machine.device(),
+                .environment = machine.environment(),
+                .conditions = machine.conditions(),
+                .arm_set = {}};
+    now.arm_set = arm_set(operation, problem, now.device);
+    for (const std::string& assumption : options.assumptions) assume(now, assumption);
+    return now;
+  }
+
+  Resolution resolved(const Operation& operation, const Problem& problem, const Regime& regime, const Policy& policy,
+                      const std::vector<std::string>& unrestorable = {}) {
+    const Current now = current(operation, problem);
+    try {
+      Resolution resolution = resolve(now, source, problem, regime, policy, options.overrides, unrestorable);
+      for (const std::string& text : source.warnings()) warn(text);
+      return resolution;
+    } catch (const StoreError& error) {
+      warn(error.what());
+      NoEvidence nothing;
+      Resolution resolution = resolve(now, nothing, problem, regime, policy, options.overrides, unrestorable);
+      resolution.why = error.what();
+      return resolution;
+    }
+  }
+
+  // One thread tunes a key, the others go on with what they have. True: there may be something new.
+  bool tune_once(const Miss& miss) {
+    {
+      const std::lock_guard lock(mutex);
+      if (!tuning.insert(miss.key).second) return false;
+    }
+    bool done = false;
+    try {
+      on_miss->tune(miss);
+      done = true;
+    } catch (const std::exception& error) {
+      warn("tuning " + to_string(miss.key.problem) + " failed: " + error.what());
+    }
+    const std::lock_guard lock(mutex);
+    tuning.erase(miss.key);
+    return done;
+  }
+
+  void record(const Miss& miss) {
+    try {
+      on_miss->record(miss);
+    } catch (const std::exception& error) {
+      warn(std::string("a tuning request could not be recorded: ") + error.what());
+    }
+  }
+
+  // Resolves, and does about a miss what the mode says. `tuned` is set where this call measured.
+  Resolution lookup(const Operation& operation, const Problem& problem, const Regime& regime, const Policy& policy,
+                    bool* tuned) {
+    Resolution resolution = resolved(operation, problem, regime, policy);
+    const bool can_act = on_miss != nullptr && (mode() == MissMode::tune || mode() == MissMode::record);
+    if (resolution.wants_tuning && can_act) {
+      Device device = machine.device();
+      const Miss miss{.operation = &operation,
+                      .key = {std::move(device), problem, regime},
+                      .max_rows = options.max_rows,
+                      .reason = resolution.why,
+                      .low_priority = !resolution.miss};
+      if (resolution.miss && mode() == MissMode::tune) {
+        if (tune_once(miss)) {
+          *tuned = true;
+          return resolved(operation, problem, regime, policy);
+        }
+      } else {
+        record(miss);
+      }
+    }
+    if (resolution.miss && mode() == MissMode::error && !options.overrides.force_arm)
+      throw NoVerdict("no verdict for " + to_string(problem) + ": " + resolution.why,
+                      "run `crossover tune`, or set CROSSOVER_ON_MISS=fallback");
+    return resolution;
+  }
+
+  // Builds the plan of one launch mode; throws what preparing the default arm throws. The caller holds bound.mutex.
+  std::unique_ptr<const Compiled> compile(Bound::State& bound, const Regime& regime, Resolution resolution) {
+    std::vector<std::string> unrestorable;
+    for (;;) {
+      auto compiled = std::make_unique<Compiled>();
+      std::string failed;
+      try {
+        for (const PlanSegment& segment : resolution.plan) {
+          failed = segment.config.empty() ? std::string() : segment.arm;
+          compiled->up_to.push_back(segment.up_to);
+          compiled->entries.push_back(entry_for(bound, *compiled, segment));
+        }
+        failed.clear();
+        add_alternatives(bound, *compiled);
+      } catch (const Error& error) {
+        // An arm that was measured and cannot be had again is as good as changed. What nobody measured has no
+        // substitute.
+        const bool again = std::find(unrestorable.begin(), unrestorable.end(), failed) != unrestorable.end();
+        if (failed.empty() || again) throw;
+        warn("arm " + failed + " cannot be prepared as it was measured: " + error.what());
+        unrestorable.push_back(failed);
+        resolution = resolved(*bound.operation, bound.problem, regime, bound.policy, unrestorable);
+        continue;
+      }
+      compiled->resolution = std::move(resolution);
+      return compiled;
+    }
+  }
+
+  Compiled::Entry entry_for(Bound::State& bound, Compiled& compiled, const PlanSegment& segment) {
+    const Arm* arm = bound.operation->find(segment.arm);
+    if (arm == nullptr) throw Failure("the plan names the arm " + segment.arm + ", which is not registered");
+    const Rows from = compiled.up_to.size() > 1 ? compiled.up_to[compiled.up_to.size() - 2] + 1 : 1;
+    // Where the first row count of the segment is not one of the arm's, the arm's own answer at the last is as good.
+    Eligibility eligibility = arm->supports(bound.problem, from, machine.device());
+    if (!eligibility)
+      eligibility = arm->supports(bound.problem, std::min(segment.up_to, bound.max_rows), machine.device());
+    compiled.owners.push_back(bound.prepare(*arm, segment.config));
+    return {.arm = arm,
+            .prepared = compiled.owners.back().get(),
+            .origin = segment.origin,
+            .domain = eligibility ? eligibility.rows : RowDomain{.min = kMaxRows, .max = 0, .multiple = 1},
+            .otherwise = 0};
+  }
+
+  // For every segment whose arm does not take all row counts: the default arm, for those it does not take.
+  void add_alternatives(Bound::State& bound, Compiled& compiled) {
+    for (std::size_t i = 0; i < compiled.up_to.size(); ++i) {
+      const Rows from = i == 0 ? 1 : compiled.up_to[i - 1] + 1;
+      const RowDomain& domain = compiled.entries[i].domain;
+      if (domain.multiple == 1 && domain.min <= from && domain.max >= compiled.up_to[i]) continue;
+      const std::vector<DefaultArm> defaults = bound.operation->default_arms(bound.problem, machine.device());
+      const Arm* arm = bound.operation->find(default_arm(defaults, from));
+      if (arm == nullptr) throw Failure("the default arm " + default_arm(defaults, from) + " is not registered");
+      compiled.owners.push_back(bound.prepare(*arm, {}));
+      compiled.entries[i].otherwise = static_cast<std::uint32_t>(compiled.entries.size());
+      compiled.entries.push_back({.arm = arm,
+                                  .prepared = compiled.owners.back().get(),
+                                  .origin = Origin::fallback,
+                                  .domain = {},
+                                  .otherwise = 0});
+    }
+  }
+
+  void publish(Bound::State& bound, LaunchMode mode, std::unique_ptr<const Compiled> compiled) {
+    const Compiled* plan = compiled.get();
+    bound.published.push_back(std::move(compiled));
+    bound.plans[index_of(mode)].store(plan, std::memory_order_release);
+  }
+
+  void refresh(bool forced) {
+    std::vector<std::shared_ptr<Bound::State>> live;
+    {
+      const std::lock_guard lock(mutex);
+      const auto now = std::chrono::steady_clock::now();
+      if (!forced && now - refreshed < std::chrono::seconds(1)) return;
+      refreshed = now;
+      std::erase_if(bounds, [](const auto& bound) { return bound.expired(); });
+      for (const auto& bound : bounds)
+        if (auto state = bound.lock()) live.push_back(std::move(state));
+    }
+    const std::uint64_t stored = generation();
+    for (const auto& bound : live) renew(*bound, stored);
+  }
+
+  // 0 where the database does not answer; the next lookup says why.
+  std::uint64_t generation() {
+    try {
+      return source.generation();
+    } catch (const Error&) {
+      return 0;
+    }
+  }
+
+  void renew(Bound::State& bound, std::uint64_t stored) {
+    const std::lock_guard lock(bound.mutex);
+    if (bound.generation == stored) return;
+    bound.generation = stored;
+    for (const LaunchMode mode : bound.modes) {
+      try {
+        const Regime regime{.launch_mode = mode, .l2 = bound.l2};
+        Resolution resolution = resolved(*bound.operation, bound.problem, regime, bound.policy);
+        if (resolution.plan == bound.plan(mode).resolution.plan) continue;
+        publish(bound, mode, compile(bound, regime, std::move(resolution)));
+      } catch (const std::exception& error) {
+        warn("the plan of " + to_string(bound.problem) + " stays as it is: " + error.what());
+      }
+    }
+  }
+};
+
+Dispatcher::Dispatcher(Machine& machine, EvidenceSource& source, OnMiss* on_miss, DispatcherOptions options)
+    : state_(std::make_unique<State>(machine, source, on_miss, std::move(options))) {}
+
+Dispatcher::~Dispatcher() = default;
+
+Current Dispatcher::current(const Operation& operation, const Problem& normalised) const {
+  return state_->current(operation, normalised);
+}
+
+Resolution Dispatcher::lookup(const Operation& operation, const Problem& problem, const Regime& regime,
+                              const Policy& policy) {
+  bool tuned = false;
+  Resolution resolution = state_->lookup(operation, operation.normalise(problem), regime, policy, &tuned);
+  if (tuned) state_->refresh(true);
+  return resolution;
+}
+
+Bound Dispatcher::bind(const Operation& operation, const Problem& problem, const Weights& weights,
+                       const Policy& policy) {
+  state_->refresh(false);
+  auto bound = std::make_shared<Bound::State>();
+  bound->operation = &operation;
+  bound->problem = operation.normalise(problem);
+  bound->weights = weights;
+  bound->policy = policy;
+  bound->max_rows = state_->options.max_rows;
+  bound->l2 = state_->options.l2;
+  bound->frozen = state_->options.overrides.frozen;
+  const auto modes = state_->machine.launch_modes();
+  bound->modes.assign(modes.begin(), modes.end());
+  bound->default_mode = modes.front();
+  bound->generation = state_->generation();
+
+  bool tuned = false;
+  for (const LaunchMode mode : bound->modes) {
+    const Regime regime{.launch_mode = mode, .l2 = bound->l2};
+    Resolution resolution = state_->lookup(operation, bound->problem, regime, policy, &tuned);
+    if (bound->frozen && mode == bound->default_mode) {
+      for (const PlanSegment& segment : resolution.plan)
+        if (segment.origin == Origin::stale || segment.origin == Origin::fallback)
+          throw NoVerdict("CROSSOVER_FROZEN is set and " + to_string(bound->problem) + " is answered by " +
+                          std::string(to_string(segment.origin)) + ": " + resolution.why);
+    }
+    const std::lock_guard lock(bound->mutex);
+    state_->publish(*bound, mode, state_->compile(*bound, regime, std::move(resolution)));
+  }
+  // A launch mode that the machine does not have is answered as its default one.
+  for (std::atomic<const Compiled*>& plan : bound->plans)
+    if (plan.load() == nullptr) plan.store(bound->plans[index_of(bound->default_mode)].load());
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->bounds.push_back(bound);
+  }
+  if (tuned) state_->refresh(true);
+  return Bound(std::move(bound));
+}
+
+void Dispatcher::refresh() { state_->refresh(true); }
+
+}  // namespace crossover

@@ -23,4 +23,7 @@ int run_select(const Arguments& arguments);
 int run_audit_list(const Arguments& arguments);
 int run_audit_show(const Arguments& arguments);
 
+// All of the program: finds the subcommand, and turns what it throws into one sentence and an exit code.
+int run_program(int count, char** values);
+
 }  // namespace crossover::program

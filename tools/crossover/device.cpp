@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <span>
+
 #include "command.hpp"
 #include "host.hpp"
 #include "json.hpp"
@@ -15,6 +18,10 @@ constexpr Usage kUsage{"crossover device [options]",
                        "(the fields of `device`)\n"
                        "is the key of all evidence; the rest is recorded with each measurement.",
                        "crossover device --json"};
+
+// What a back end records where it can.
+constexpr std::array<std::string_view, 3> kCpuConditions{"governor", "load_average", "affinity_cpus"};
+constexpr std::array<std::string_view, 3> kGpuConditions{"power_limit_w", "ecc", "mig_profile"};
 
 std::string shown(const std::string& value) { return value.empty() ? "(unknown)" : value; }
 std::string shown(std::int64_t value) { return value > 0 ? std::to_string(value) : "(unknown)"; }
@@ -48,8 +55,8 @@ int run_device(const Arguments& arguments) {
   for (const std::string_view name : kStalingEnvironment) {
     if (gpu || name == environment_field::blas) note(environment.contains(std::string(name)), name);
   }
-  for (const std::string_view name : kStalingConditions) {
-    if (gpu == (name != "governor")) note(conditions.contains(std::string(name)), name);
+  for (const std::string_view name : gpu ? std::span(kGpuConditions) : std::span(kCpuConditions)) {
+    note(conditions.contains(std::string(name)), name);
   }
 
   Document document;

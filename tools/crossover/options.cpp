@@ -49,7 +49,7 @@ void add_problem_options(Described& options) {
   options.add_options()("operation", value("NAME"), "the operation; default: fp8_block_linear")(
       "problem", value("K=V,..."), "attributes of the problem")("shape", value("N,K"),
                                                                 "short for fp8_block_linear's n and k")(
-      "dtype", value("TYPE"), "bf16 or f16; default: bf16")("bias", "the layer has a bias");
+      "dtype", value("TYPE"), "bf16 or f16; default: bf16")("bias", "the layer has a bias, of the same type");
 }
 
 void add_policy_options(Described& options) {
@@ -147,7 +147,7 @@ Problem shape_problem(std::string_view option, std::string_view text) {
     const std::string number(trimmed(parts[i]));
     const auto extent = integer_from(number);
     if (!extent || *extent < 1) {
-      throw InvalidArgument(fmt::format("{} takes N,K, whole numbers from 1 to {}, not '{}'", option, kMaxRows, text));
+      throw InvalidArgument(fmt::format("{} takes N,K, two whole numbers above 0, not '{}'", option, text));
     }
     problem.attributes[i == 0 ? "n" : "k"] = number;
   }
@@ -181,13 +181,16 @@ std::optional<Problem> Options::problem() const {
 }
 
 Problem Options::with_common_attributes(Problem problem) const {
-  const auto set = [&](const char* option, const char* attribute, std::string content) {
-    if (!problem.attributes.emplace(attribute, std::move(content)).second) {
-      throw InvalidArgument(fmt::format("--{} and --problem {}=... say the same thing twice", option, attribute));
+  const auto set = [&](const char* option, std::string content) {
+    if (!problem.attributes.emplace(option, std::move(content)).second) {
+      throw InvalidArgument(fmt::format("--{} and --problem {}=... say the same thing twice", option, option));
     }
   };
-  if (const auto dtype = text("dtype")) set("dtype", "dtype", *dtype);
-  if (has("bias")) set("bias", "bias", "row");
+  if (const auto dtype = text("dtype")) set("dtype", *dtype);
+  if (has("bias")) {
+    const auto dtype = problem.attributes.find("dtype");
+    set("bias", dtype == problem.attributes.end() ? "bf16" : dtype->second);
+  }
   return problem;
 }
 

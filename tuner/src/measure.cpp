@@ -456,9 +456,17 @@ class Measurement {
                          : known.rbegin()->second * static_cast<double>(m) / static_cast<double>(known.rbegin()->first);
   }
 
+  // Launches per round at M: enough for the fastest arm known there.
+  std::uint32_t launches_at(Rows m, double best_ns) const {
+    const auto best = best_ns_.find(m);
+    const double fastest = best != best_ns_.end() && best->second > 0 ? best->second : best_ns;
+    const double wanted = fastest > 0 ? std::ceil(backend_.min_round_ns() / fastest) : 1;
+    return static_cast<std::uint32_t>(std::clamp(wanted, 1.0, static_cast<double>(kMaxLaunches)));
+  }
   // Rounds of one arm until the first look.
   double rounds_ns(const Candidate& candidate, Rows m, bool with_placebo) const {
-    return (with_placebo ? 2 : 1) * kLooks.front() * std::max(expected_ns(candidate, m), backend_.min_round_ns());
+    const double launch = expected_ns(candidate, m);
+    return (with_placebo ? 2 : 1) * kLooks.front() * std::max(launches_at(m, launch) * launch, backend_.min_round_ns());
   }
   // Whether the arm can be checked at M (`check_ns`), warmed up, and then timed until the first look, beside all that
   // was promised already.
@@ -642,8 +650,7 @@ class Measurement {
   void add_entries(Point& point, const std::vector<std::pair<Candidate*, std::vector<double>>>& warm,
                    const std::map<const Candidate*, double>& errors, const std::string& default_name) {
     const double best = best_ns_.contains(point.m) ? best_ns_[point.m] : 0;
-    const double wanted = best > 0 ? std::ceil(backend_.min_round_ns() / best) : 1;
-    point.launches = static_cast<std::uint32_t>(std::clamp(wanted, 1.0, static_cast<double>(kMaxLaunches)));
+    point.launches = launches_at(point.m, best);
     for (const auto& [candidate, launches] : warm) {
       const bool all_far = launches.size() >= static_cast<std::size_t>(kWarmUps) &&
                            std::all_of(launches.begin(), launches.end(),

@@ -463,6 +463,16 @@ TEST(Rounds, SameLaunchesForAllArmsAtAnMAndLongEnough) {
   for (const Sample& sample : tiny.measure().samples) EXPECT_EQ(sample.launches, 256u);
 }
 
+TEST(Rounds, ADefaultArmThatIsFarSlowerDoesNotMakeRoundsEndless) {
+  Bench bench({arm("a", constant(10e6)), arm("b", constant(1e3))});
+  bench.options.max_rows = 4;
+  bench.options.budget = std::chrono::duration<double>(2);
+  const crossover::Run run = bench.measure();
+  EXPECT_EQ(sample_of(run, "a", 1)->launches, 1u);
+  EXPECT_GE(counted(*sample_of(run, "a", 4)), 12u);
+  EXPECT_LT(run.duration_us, 2'100'000);
+}
+
 TEST(Rounds, ColdDataRotateOverEveryCopyForEveryArm) {
   Bench bench({arm("a", constant(40e3), 0), arm("b", constant(50e3), 0)});
   bench.options.max_rows = 64;

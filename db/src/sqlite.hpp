@@ -103,6 +103,7 @@ class Connection {
   Query query(const char* sql);           // `sql` has static storage duration: statements are kept by its address
   std::int64_t integer(const char* sql);  // the one integer that a query gives
   void allow_triggers();                  // ours are checked against the schema first
+  void roll_back() noexcept;
   bool in_transaction() const noexcept { return sqlite3_get_autocommit(handle_) == 0; }
 
   // The path now names another file than the one that is open, or none.

@@ -551,11 +551,14 @@ bool Store::State::load(Connection& connection, Run& run) {
   {
     Query query = connection.query("SELECT " CROSSOVER_RUN_COLUMNS CROSSOVER_RUN_TABLES " WHERE r.run_id = ?1");
     query.bind(run.id);
+    bool found = false;
     for_each_row(query, "run", [&](const Query& row) {
+      found = true;
       const EvidenceKey any;
       set = run_of(row, &any).arm_set;
       expected = row.id(16);
     });
+    if (!found) warn(name + " cannot be found");
   }
   if (!set) return false;
   std::map<Id, const ArmRecord*> arms;

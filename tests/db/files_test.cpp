@@ -60,11 +60,9 @@ void expect_refused(const Folder& folder, const fs::path& path, const std::strin
   EXPECT_THAT(found.write, HasSubstr(cause));
   EXPECT_THAT(found.write, HasSubstr(path.string()));
   auto after = test::snapshot(folder.path());
-  after.erase(path.string() + ".lock");
-  after.erase(".");
-  auto expected = before;
-  expected.erase(".");
-  EXPECT_EQ(after, expected);
+  if (!before.contains(path.string() + ".lock")) after.erase(path.string() + ".lock");
+  after["."] = before.at(".");
+  EXPECT_EQ(after, before);
 }
 
 TEST(Files, LookupsOfAMissingFileAreEmptyAndCreateNothing) {
@@ -380,7 +378,8 @@ TEST(Files, WhatIsNotAFileIsRefused) {
   expect_refused(folder, folder / "pipe.db", "is not a regular file");
   test::write_file(folder / "file", "x");
   const Failures below = failures(folder / "file" / "a.db");
-  EXPECT_THAT(below.write, HasSubstr("older"));
+  EXPECT_THAT(below.lookup, HasSubstr("Not a directory"));
+  EXPECT_THAT(below.write, HasSubstr("Not a directory"));
 }
 
 TEST(Files, NamesThatSqliteCouldMisreadAreJustNames) {
@@ -433,7 +432,7 @@ TEST(Files, UnknownSchemaObjectsAreRefused) {
     expect_refused(folder, folder / "a.db", "tables are not those of version 1");
   }
   for (const char* sql : {"CREATE VIEW extra AS SELECT 1", "CREATE VIRTUAL TABLE extra USING fts5(x)",
-                          "ALTER TABLE device ADD COLUMN more TEXT AS (hex(randomblob(9)))"}) {
+                          "ALTER TABLE device ADD COLUMN more TEXT AS (hex(device_id))"}) {
     const Folder folder;
     fill(folder / "a.db");
     test::vandalise(folder / "a.db", std::string(sql) + "; PRAGMA user_version = 2");

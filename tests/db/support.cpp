@@ -15,6 +15,8 @@
 #include <sstream>
 #include <tuple>
 
+#include "digest.hpp"
+
 namespace crossover::test {
 
 namespace fs = std::filesystem;
@@ -145,7 +147,7 @@ std::map<std::string, std::string> snapshot(const fs::path& folder) {
     std::ostringstream text;
     text << status.st_size << ' ' << std::oct << status.st_mode << std::dec << ' ' << status.st_mtim.tv_sec << '.'
          << status.st_mtim.tv_nsec << ' ' << status.st_ino << ' ';
-    if (S_ISREG(status.st_mode)) text << read_file(path);
+    if (S_ISREG(status.st_mode)) text << db::digest("file", read_file(path)).hex();
     return text.str();
   };
   entries["."] = describe(folder);
@@ -154,10 +156,11 @@ std::map<std::string, std::string> snapshot(const fs::path& folder) {
   return entries;
 }
 
-void vandalise(const fs::path& path, const std::string& sql) {
+int vandalise(const fs::path& path, const std::string& sql) {
   db::Connection connection(path, db::Connection::Mode::read_write);
   connection.execute("PRAGMA ignore_check_constraints = ON; PRAGMA foreign_keys = OFF; PRAGMA synchronous = OFF");
   connection.execute(sql.c_str());
+  return sqlite3_changes(connection.handle());
 }
 
 Contents read_all(const fs::path& path, const std::vector<EvidenceKey>& keys) {

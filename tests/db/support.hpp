@@ -43,11 +43,12 @@ bool same(const Verdict& a, const Verdict& b);
 
 std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& bytes);
-// Name, size, mode, modification time in ns and content of everything in a folder.
+// Size, mode, modification time in ns, inode and digest of everything in a folder, by path.
 std::map<std::string, std::string> snapshot(const std::filesystem::path& folder);
 
-// Runs SQL on the file as a program would that knows nothing of the rules: no triggers, no constraints.
-void vandalise(const std::filesystem::path& path, const std::string& sql);
+// Runs SQL on the file as a program would that knows nothing of the rules: no triggers, no constraints. Gives the
+// number of rows that the last statement changed.
+int vandalise(const std::filesystem::path& path, const std::string& sql);
 
 // Everything that a store can be asked for.
 struct Contents {

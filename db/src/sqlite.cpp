@@ -1,5 +1,7 @@
 #include "sqlite.hpp"
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -164,6 +166,11 @@ Connection::Connection(const std::filesystem::path& path, Mode mode) : path_(pat
   try {
     const int result = sqlite3_open_v2(name.c_str(), &handle_, flags, nullptr);
     if (result != SQLITE_OK) fail(result);
+    struct stat status {};
+    if (mode == Mode::read_only_immutable && ::lstat(path_.c_str(), &status) == 0) {
+      device_ = status.st_dev;
+      inode_ = status.st_ino;
+    }
     configure();
   } catch (...) {
     sqlite3_close_v2(handle_);
@@ -226,6 +233,10 @@ std::int64_t Connection::integer(const char* sql) {
 }
 
 bool Connection::moved() const noexcept {
+  if (mode_ == Mode::read_only_immutable) {  // of which SQLite keeps no inode
+    struct stat status {};
+    return ::lstat(path_.c_str(), &status) != 0 || status.st_dev != device_ || status.st_ino != inode_;
+  }
   int moved = 0;
   sqlite3_file_control(handle_, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
   return moved != 0;

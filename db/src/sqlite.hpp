@@ -3,6 +3,7 @@
 // One thread at a time per connection; the store serialises.
 
 #include <sqlite3.h>
+#include <sys/types.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -123,6 +124,8 @@ class Connection {
   std::filesystem::path path_;
   Mode mode_;
   sqlite3* handle_ = nullptr;
+  ::dev_t device_ = 0;  // of an immutable file when it was opened
+  ::ino_t inode_ = 0;
   std::map<const char*, sqlite3_stmt*> statements_;
   int progress_ = 0;  // callbacks since the statement began
 };

@@ -63,9 +63,9 @@ int run_audit_list(const Arguments& arguments) {
   for (const std::string& text : runtime->store().warnings()) warn(text);
   document.json = {{"verdicts", std::move(list)}};
   if (table.rows.empty()) {
-    document.blocks.push_back(Paragraph{fmt::format("No verdicts in {}.", runtime->database().string())});
+    document.blocks.emplace_back(Paragraph{fmt::format("No verdicts in {}.", runtime->database().string())});
   } else {
-    document.blocks.push_back(std::move(table));
+    document.blocks.emplace_back(std::move(table));
   }
   write_output(render(document, format));
   return kDone;

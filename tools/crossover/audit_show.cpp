@@ -157,17 +157,17 @@ int run_audit_show(const Arguments& arguments) {
                    {"runs", std::move(run_list)},
                    {"measurements", std::move(measurements)}};
 
-  document.blocks.push_back(Heading{to_string(verdict.key.problem)});
+  document.blocks.emplace_back(Heading{to_string(verdict.key.problem)});
   Fields fields = verdict_fields(verdict);
   fields.entries.emplace_back("device", describe(verdict.key.device));
   fields.entries.emplace_back("regime", describe(verdict.key.regime));
   fields.entries.emplace_back("decided", fmt::format("{}, by rule {}", iso_time(verdict.decided_us), verdict.rule));
   fields.entries.emplace_back("stale", !stale ? "(unknown)" : stale->empty() ? "no" : join(*stale));
-  document.blocks.push_back(std::move(fields));
+  document.blocks.emplace_back(std::move(fields));
   const auto section = [&](const char* title, Table table) {
     if (table.rows.empty()) return;
-    document.blocks.push_back(Heading{title});
-    document.blocks.push_back(std::move(table));
+    document.blocks.emplace_back(Heading{title});
+    document.blocks.emplace_back(std::move(table));
   };
   section("medians (* is served by the verdict; ! is not believed; - was not timed)",
           median_table(runs, verdict.segments));

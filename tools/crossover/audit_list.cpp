@@ -31,8 +31,7 @@ int run_audit_list(const Arguments& arguments) {
   const auto options = Options::parse(kUsage, described, arguments);
   if (!options) return kDone;
   const Format format = options->format();
-  const auto runtime = open_runtime(*options, {.access = Store::Access::lookup_only, .overrides = Overrides{}});
-  require_database(*runtime);
+  const auto runtime = open_audited(*options);
   const Target target(*runtime, *options);
 
   Document document;

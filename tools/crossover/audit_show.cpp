@@ -81,8 +81,7 @@ int run_audit_show(const Arguments& arguments) {
   const auto options = Options::parse(kUsage, described, arguments, {"ID"});
   if (!options) return kDone;
   const Format format = options->format();
-  const auto runtime = open_runtime(*options, {.access = Store::Access::lookup_only, .overrides = Overrides{}});
-  require_database(*runtime);
+  const auto runtime = open_audited(*options);
   Store& store = runtime->store();
 
   const Verdict verdict = find(store, options->positional(0));

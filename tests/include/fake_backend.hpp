@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -186,8 +187,8 @@ class FakePrepared final : public Prepared {
 
 class FakeArm final : public Arm {
  public:
-  FakeArm(std::shared_ptr<World> world, ArmSpec spec)
-      : spec(std::move(spec)), world_(std::move(world)), id_{this->spec.name, this->spec.fingerprint} {}
+  FakeArm(std::shared_ptr<World> world, ArmSpec what)
+      : spec(std::move(what)), world_(std::move(world)), id_{spec.name, spec.fingerprint} {}
   ArmSpec spec;
   const ArmId& id() const noexcept override { return id_; }
   std::string_view numerics() const noexcept override { return spec.numerics; }
@@ -395,15 +396,18 @@ class FakeBackend final : public Backend {
     Timed timed;
     timed.rows = launches[0].rows;
     timed.launches = launches.size();
-    std::map<const void*, const void*> pairs;
+    std::set<const void*> weights, inputs;
+    std::set<std::pair<const void*, const void*>> pairs;
     for (const Launch& launch : launches) {
       const auto* prepared = dynamic_cast<const FakePrepared*>(launch.prepared);
       timed.arm = prepared != nullptr ? prepared->spec().name : "?";
       if (prepared == nullptr) continue;
       timed.weights.push_back(prepared->weights());
-      const auto [pair, inserted] = pairs.try_emplace(prepared->weights(), launch.arguments.inputs[0].data);
-      timed.copies_match = timed.copies_match && pair->second == launch.arguments.inputs[0].data;
+      weights.insert(prepared->weights());
+      inputs.insert(launch.arguments.inputs[0].data);
+      pairs.emplace(prepared->weights(), launch.arguments.inputs[0].data);
     }
+    timed.copies_match = weights.size() == pairs.size() && inputs.size() == pairs.size();
     return timed;
   }
   Timing launch_all(std::span<const Launch> launches) {

@@ -288,8 +288,8 @@ class CpuBackend final : public Backend {
     return {.mad_over_median = 0.5,
             .mad_over_median_short = 0.5,
             .short_ns = 10e3,
-            .outlier_z = 10,
-            .outlier_share = 0.35,
+            .outlier_z = 200,
+            .outlier_share = 0.45,
             .discarded_share = 0.30,
             .placebo_median = 0.05};
   }

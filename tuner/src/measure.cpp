@@ -140,7 +140,7 @@ class Measurement {
     run_.seed = options.seed != 0 ? options.seed : random_seed();
     run_.conditions["before"] = backend.conditions();
     rows_ = grid(options.max_rows, operation.tile_edges(problem));
-    run_.arm_set = arm_set(operation, problem, run_.device, rows_);
+    run_.arm_set = arm_set(operation, problem, run_.device);
     random_ = Random(run_.seed);
     find_candidates(known);
   }
@@ -268,9 +268,16 @@ class Measurement {
   // Arms that cannot do any row count of the grid, and those that the launch mode excludes.
   void exclude_ineligible() {
     for (Candidate& candidate : candidates_) {
-      const ArmRecord* record = run_.arm_set.find(candidate.name());
-      if (record != nullptr && !record->eligible) {
-        give_up(candidate, Outcome::ineligible, record->reason);
+      std::string reason;
+      const bool eligible = std::any_of(rows_.begin(), rows_.end(), [&](Rows m) {
+        const Eligibility eligibility = candidate.arm->supports(problem_, m, run_.device);
+        if (!eligibility && reason.empty()) {
+          reason = eligibility.reason;
+        }
+        return eligibility.eligible;
+      });
+      if (!eligible) {
+        give_up(candidate, Outcome::ineligible, reason);
       } else if (run_.regime.launch_mode == LaunchMode::graph && !candidate.arm->capture_safe()) {
         give_up(candidate, Outcome::ineligible, "its launches cannot be captured into a graph");
       }

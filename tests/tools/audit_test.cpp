@@ -102,7 +102,7 @@ TEST_F(Audit, ShowKeepsWhatIsNotBelieved) {
 
 TEST_F(Audit, ShowSaysWhatWasNotTimed) {
   const Id id = store_evidence(
-      database_, {.edit = [](Run& run) {
+      database_, {.edit = [](crossover::Run& run) {
         run.attempts.push_back({.m = 128, .arm = kSlow, .outcome = Outcome::out_of_memory, .detail = "300 bytes"});
         std::erase_if(run.samples, [](const Sample& sample) { return sample.arm == kSlow && sample.m == 128; });
       }});
@@ -126,7 +126,7 @@ TEST_F(Audit, ANameFromADatabaseIsNoMarkupAndNoTerminalControl) {
 }
 
 TEST_F(Audit, VerdictsOfAnUnknownOperationAreListed) {
-  store_evidence(database_, {.edit = [](Run& run) { run.problem.operation = "someone_elses"; }});
+  store_evidence(database_, {.edit = [](crossover::Run& run) { run.problem.operation = "someone_elses"; }});
   const Output output = audit({"list"});
   EXPECT_EQ(output.code, 0) << output.err;
 }

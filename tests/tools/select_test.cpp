@@ -235,7 +235,7 @@ TEST_F(Select, OwnDeviceByItsId) {
 
 // vllm#52192: M = 2048 snapped to a row tuned at M = 8.
 TEST_F(Select, VllmIssue52192NoSnapToASmallTable) {
-  store_evidence(database_, {.edit = [](Run& run) {
+  store_evidence(database_, {.edit = [](crossover::Run& run) {
                    std::erase_if(run.samples, [](const Sample& sample) { return sample.m > 8; });
                  }});
   EXPECT_EQ(choice({"--shape", "256,256", "--rows", "8"})["origin"], "tuned");
@@ -254,7 +254,7 @@ TEST_F(Select, VllmIssue17619ExplainShowsMarginAgeConditions) {
 
 // TensorRT-LLM#19099 and nvbench#231: what is not known for sure is served by the default arm, and says so.
 TEST_F(Select, InconclusiveIsAFallbackThatNamesItsVerdict) {
-  store_evidence(database_, {.edit = [](Run& run) {
+  store_evidence(database_, {.edit = [](crossover::Run& run) {
                    std::erase_if(run.samples, [](const Sample& sample) { return sample.role == Role::grid; });
                    run.samples.push_back(run.samples.front());
                    run.samples.back().role = Role::grid;

@@ -116,8 +116,8 @@ TEST_F(Stale, MalformedAssumptionsAreExitCode2) {
 }
 
 TEST_F(Stale, AuditListComparesWithThisHost) {
-  store_evidence(database_, {.n = "512", .edit = [](Run& run) { run.environment["driver"] = "older"; }});
-  store_evidence(database_, {.n = "768", .edit = [](Run& run) {
+  store_evidence(database_, {.n = "512", .edit = [](crossover::Run& run) { run.environment["driver"] = "older"; }});
+  store_evidence(database_, {.n = "768", .edit = [](crossover::Run& run) {
                                for (ArmRecord& arm : run.arm_set.arms) {
                                  if (arm.id.name == kFast) arm.id.fingerprint = "older";
                                }

@@ -82,20 +82,22 @@ const Tables& tables() {
   return result;
 }
 
-// Runs the loop and fails the benchmark if its thread allocated or locked anything in it.
+// Runs `body` in the loop and fails the benchmark if its thread allocated or locked anything meanwhile.
 template <typename Body>
 void run_clean(benchmark::State& state, Body body) {
-  const Counts before = counts();
+  constexpr int kBatch = 1024;
   Counts inside;
-  for (auto _ : state) {
-    body();
-    inside = counts();
+  while (state.KeepRunningBatch(kBatch)) {
+    const Counts before = counts();
+    for (int i = 0; i < kBatch; ++i) body();
+    const Counts after = counts();
+    inside.allocations += after.allocations - before.allocations;
+    inside.locks += after.locks - before.locks;
   }
-  const std::uint64_t allocations = inside.allocations - before.allocations, locks = inside.locks - before.locks;
-  state.counters["allocations"] = static_cast<double>(allocations);
-  state.counters["locks"] = static_cast<double>(locks);
-  if (allocations != 0) fail(state, "the hot path allocated");
-  if (locks != 0) fail(state, "the hot path took a lock");
+  state.counters["allocations"] = static_cast<double>(inside.allocations);
+  state.counters["locks"] = static_cast<double>(inside.locks);
+  if (inside.allocations != 0) fail(state, "the hot path allocated");
+  if (inside.locks != 0) fail(state, "the hot path took a lock");
 }
 
 void select_bound(benchmark::State& state) {

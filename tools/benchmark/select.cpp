@@ -157,7 +157,8 @@ void baseline_mutex_map(benchmark::State& state) {
   };
   for (int number = 0; number < kProblems; ++number)
     for (Rows rows = 1; rows <= kMaxMeasured; rows *= 2)
-      table[{std::int64_t{128} * (number + 1), 1024, rows}] = known.bounds[static_cast<std::size_t>(number)].select(rows).arm;
+      table[{std::int64_t{128} * (number + 1), 1024, rows}] =
+          known.bounds[static_cast<std::size_t>(number)].select(rows).arm;
   NextRows next;
   std::int64_t number = 0;
   state.SetLabel("std::map by (n, k, rows rounded up to a power of two) under a std::mutex, 256 problems");
@@ -179,7 +180,8 @@ void baseline_string_keys(benchmark::State& state) {
   };
   for (int number = 0; number < kProblems; ++number)
     for (Rows rows = 1; rows <= kMaxMeasured; rows *= 2)
-      table[key(std::int64_t{128} * (number + 1), 1024, rows)] = known.bounds[static_cast<std::size_t>(number)].select(rows).arm;
+      table[key(std::int64_t{128} * (number + 1), 1024, rows)] =
+          known.bounds[static_cast<std::size_t>(number)].select(rows).arm;
   NextRows next;
   std::int64_t number = 0;
   state.SetLabel("std::unordered_map by a string made of (n, k, rows rounded up), no lock, 256 problems");

@@ -73,18 +73,24 @@ std::vector<Task> pending_tasks(Runtime& runtime) {
 }
 
 // Measuring takes its time: what can be known before must not be found out after it.
-void require_writable(const Runtime& runtime) {
+void require_writable(Runtime& runtime) {
   require_database(runtime);
   const std::filesystem::path& path = runtime.database();
   std::error_code error;
-  if (std::filesystem::exists(path, error)) {
-    if (::access(path.c_str(), W_OK) != 0) throw StoreError(fmt::format("{} is read-only", path.string()));
-  }
   std::filesystem::path folder = std::filesystem::absolute(path, error).parent_path();
   while (!std::filesystem::exists(folder, error) && folder != folder.parent_path()) folder = folder.parent_path();
   if (::access(folder.c_str(), W_OK) != 0) {
-    throw StoreError(fmt::format("{} cannot be written: {} is read-only", path.string(), folder.string()),
+    throw StoreError(fmt::format("{} cannot be written: the folder {} is read-only", path.string(), folder.string()),
                      "name another file with --db or CROSSOVER_DB");
+  }
+  // A write transaction that changes nothing: there is no such request.
+  if (std::filesystem::exists(path, error)) runtime.store().served({});
+}
+
+// A request is served by a tuning that went as far, however it came about.
+void serve_request(Store& store, const EvidenceKey& key, Rows max_rows) {
+  for (const Request& request : store.requests()) {
+    if (request.key == key && request.max_m <= max_rows) store.served(key);
   }
 }
 
@@ -133,20 +139,20 @@ Json json_of(const Shown& shown, const Tuning& tuning) {
 
 void add_blocks(Document& document, const Task& task, const Shown& shown, const Tuning& tuning) {
   const std::string name = to_string(task.problem);
-  document.blocks.push_back(Heading{task.label.empty() ? name : fmt::format("{}: {}", task.label, name)});
+  document.blocks.emplace_back(Heading{task.label.empty() ? name : fmt::format("{}: {}", task.label, name)});
   Table medians = median_table(shown.runs, shown.verdict.segments);
   if (!medians.rows.empty()) {
-    document.blocks.push_back(std::move(medians));
-    document.blocks.push_back(
+    document.blocks.emplace_back(std::move(medians));
+    document.blocks.emplace_back(
         Paragraph{"* is served by the verdict; ! was measured but is not believed; - was not timed."});
   }
   Table attempts = attempt_table(shown.runs);
-  if (!attempts.rows.empty()) document.blocks.push_back(std::move(attempts));
+  if (!attempts.rows.empty()) document.blocks.emplace_back(std::move(attempts));
   Fields fields = verdict_fields(shown.verdict);
   fields.entries.emplace_back("measured", fmt::format("{} samples in {:.1f} s, {} of them dirty", tuning.rows_measured,
                                                       tuning.duration_s, tuning.rows_dirty));
   if (!tuning.not_stored.empty()) fields.entries.emplace_back("not stored", tuning.not_stored);
-  document.blocks.push_back(std::move(fields));
+  document.blocks.emplace_back(std::move(fields));
 }
 
 }  // namespace
@@ -192,8 +198,11 @@ int run_tune(const Arguments& arguments) {
                                                .on_miss = MissMode::fallback,
                                                .tuning = tuning,
                                                .progress = progress.handler()});
-  const LaunchMode launch_mode = Target(*runtime, *options).regime(*options).launch_mode;
-  if (!pending) tuning.launch_mode = launch_mode;
+  const Target target(*runtime, *options);
+  if (target.stored()) {
+    throw InvalidArgument(fmt::format("{} is not here: tune measures on this host", describe(target.device())));
+  }
+  if (!pending) tuning.launch_mode = target.regime(*options).launch_mode;
   require_writable(*runtime);
   if (pending) tasks = pending_tasks(*runtime);
   std::vector<Policy> policies;
@@ -224,7 +233,11 @@ int run_tune(const Arguments& arguments) {
       add_blocks(part, task, out, result);
       // A table at a time for people, who wait; programs get one document at the end.
       if (format != Format::json) write_output((i == 0 ? "" : "\n") + render(part, format));
-      if (!result.not_stored.empty()) not_stored.push_back(result.not_stored);
+      if (!result.not_stored.empty()) {
+        not_stored.push_back(result.not_stored);
+      } else {
+        serve_request(runtime->store(), result.verdict.key, task.options.max_rows);
+      }
     } catch (...) {
       progress.clear();
       failure = std::current_exception();

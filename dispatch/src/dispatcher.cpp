@@ -114,7 +114,8 @@ std::size_t Bound::workspace_bytes(Rows rows) const {
       if (most >= 1) bytes = std::max(bytes, plan.entries[i].arm->cost(state_->problem, most).workspace_bytes);
     }
   }
-  return bytes;
+  constexpr std::size_t kAlignment = 256;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 Rows Bound::largest_out_of_range() const noexcept {
@@ -183,16 +184,14 @@ struct Dispatcher::State {
       const std::lock_guard lock(mutex);
       if (!tuning.insert(miss.key).second) return false;
     }
-    bool done = false;
     try {
       on_miss->tune(miss);
-      done = true;
     } catch (const std::exception& error) {
-      warn("tuning " + to_string(miss.key.problem) + " failed: " + error.what());
+      warn("tuning " + to_string(miss.key.problem) + ": " + error.what());  // there may be a result all the same
     }
     const std::lock_guard lock(mutex);
     tuning.erase(miss.key);
-    return done;
+    return true;
   }
 
   void record(const Miss& miss) {

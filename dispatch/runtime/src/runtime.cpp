@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "crossover/kernels/blas.hpp"
 #include "crossover/kernels/fp8_block_linear.hpp"
 
 namespace crossover {
@@ -19,7 +20,7 @@ void warn_once(const std::string& text) {
 }
 
 std::unique_ptr<Backend> open_backend(const std::string& device) {
-  if (device.empty() || device == "cpu") return cpu_backend();
+  if (device.empty() || device == "cpu") return cpu_backend({{std::string(environment_field::blas), blas_version()}});
   const bool gpu = device.starts_with("cuda");
   std::string there;
   for (const std::string& name : Runtime::device_names()) there += (there.empty() ? "" : ", ") + name;

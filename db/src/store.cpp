@@ -407,7 +407,7 @@ struct Store::State : Forkable {
       if (!body(connection)) return;
       connection.query("UPDATE meta SET value = value + 1 WHERE key = 'generation'").run();
       transaction.commit();
-      ++memory_generation;
+      ++memory_generation_;
     } catch (const codec::Malformed& error) {
       throw StoreError(std::string("This cannot be stored: ") + error.what());
     } catch (const BadRow& error) {
@@ -451,7 +451,7 @@ struct Store::State : Forkable {
   std::uint64_t generation() {
     const std::lock_guard lock(mutex);
     if (in_child) return 0;
-    if (in_memory) return memory_generation;
+    if (in_memory) return memory_generation_;
     try {
       if (reader() == nullptr) return 0;
     } catch (const StoreError&) {
@@ -559,7 +559,7 @@ struct Store::State : Forkable {
   std::unique_ptr<Connection> reader_, writer_;
   std::uint32_t epoch_ = 0;      // how often the reader was opened
   std::uint32_t opened_at_ = 0;  // change counter then
-  std::uint64_t memory_generation = 1;
+  std::uint64_t memory_generation_ = 1;
   std::vector<std::string> warnings_;
   std::set<std::string> said_;
   std::size_t unsaid_ = 0;

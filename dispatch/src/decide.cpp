@@ -99,7 +99,7 @@ bool usable(const Run& run) { return run.dirty_mask == 0 && run.protocol >= kMin
 using Runs = std::vector<const Run*>;
 
 // Oldest first, each run once, unusable ones left out.
-Runs ordered(Runs runs) {
+Runs ordered(const Runs& runs) {
   Runs result;
   for (const Run* run : runs)
     if (usable(*run)) result.push_back(run);

@@ -33,9 +33,9 @@ class Store final : public EvidenceSource {
  public:
   enum class Access { lookup_only, read_write };
 
-  // Never touches the file beyond what `access` needs: lookup_only creates nothing, changes no byte, and treats a missing
-  // file as an empty database. read_write creates the file (0600) and its folder (0700) when something is first written.
-  // Throws StoreError: unreadable, foreign, newer, truncated, a symbolic link. The file is then as it was.
+  // Never touches the file beyond what `access` needs: lookup_only creates nothing, changes no byte, and treats a
+  // missing file as an empty database. read_write creates the file (0600) and its folder (0700) when something is first
+  // written. Throws StoreError: unreadable, foreign, newer, truncated, a symbolic link. The file is then as it was.
   static std::unique_ptr<Store> open(const std::filesystem::path& path, Access access);
   // Keeps everything in memory: for a process whose database cannot be used, and for tests.
   static std::unique_ptr<Store> in_memory();
@@ -51,27 +51,27 @@ class Store final : public EvidenceSource {
   std::vector<std::string> warnings() override;
 
   // Writing. Each is one transaction of a few milliseconds, atomic and durable when it returns. Throws StoreError.
-  Id append(const Run& run);          // the run with its samples and attempts; the same content again is no change
-  Id put(const Verdict& verdict);     // returns the verdict's id; decided_us = 0 is set to now
-  // For what could not be written: kept in memory until the store dies, and answered like everything else. Lookups of this
-  // process then find it; nobody else does. Throws what append and put throw for content that is refused.
+  Id append(const Run& run);       // the run with its samples and attempts; the same content again is no change
+  Id put(const Verdict& verdict);  // returns the verdict's id; decided_us = 0 is set to now
+  // For what could not be written: kept in memory until the store dies, and answered like everything else. Lookups of
+  // this process then find it; nobody else does. Throws what append and put throw for content that is refused.
   Id keep(const Run& run);
   Id keep(const Verdict& verdict);
-  void request(const Request& request);   // counts up if the key is already there
-  void served(const EvidenceKey& key);    // removes the key's request
+  void request(const Request& request);                             // counts up if the key is already there
+  void served(const EvidenceKey& key);                              // removes the key's request
   void failed(const EvidenceKey& key, std::int64_t not_before_us);  // counts a failed try
-  std::vector<Request> requests();        // high priority first, then the most asked for
+  std::vector<Request> requests();                                  // high priority first, then the most asked for
 
   // Auditing.
-  std::vector<Verdict> all_verdicts();                      // newest first
+  std::vector<Verdict> all_verdicts();                             // newest first
   std::vector<Verdict> find_verdicts(std::string_view id_prefix);  // hex digits, at least 4
-  std::optional<Run> run(const Id& id);                     // not loaded
+  std::optional<Run> run(const Id& id);                            // not loaded
   std::vector<Device> devices();
   // A device whose id starts with these hex digits, for `--device ID`. The id is Store::id_of(device).
   std::vector<Device> find_devices(std::string_view id_prefix);
   static Id id_of(const Device& device);
   static Id id_of(const Problem& problem);
-  static Id id_of(const Verdict& verdict);                  // digest of what decide() computed from and what it found
+  static Id id_of(const Verdict& verdict);  // digest of what decide() computed from and what it found
 
  private:
   struct State;

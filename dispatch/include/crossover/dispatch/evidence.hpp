@@ -31,7 +31,7 @@ std::optional<Outcome> outcome_from(std::string_view text) noexcept;
 enum class Dirty : std::uint64_t {
   noisy = 1u << 0,             // MAD / median above the back end's limit
   outliers = 1u << 1,          // too many rounds far from the median
-  too_few_rounds = 1u << 2,    // under the first look
+  too_few_rounds = 1u << 2,    // fewer than the protocol believes
   discarded_rounds = 1u << 3,  // over 30% of the rounds were discarded
   implausible = 1u << 4,       // a time that is not above 0 and finite, or is below the roofline
   throttled = 1u << 5,

@@ -119,7 +119,9 @@ class Arm {
   virtual std::string_view numerics() const noexcept = 0;      // one of Operation::numerics()
   virtual bool batch_invariant() const noexcept = 0;           // a row's bits do not depend on the row count
   virtual bool capture_safe() const noexcept { return true; }  // launch() may run while its stream captures
-  virtual bool library() const noexcept { return false; }      // a vendor library does the main work (§ threshold)
+  virtual bool library() const noexcept {
+    return false;
+  }  // a vendor library does the main work (see Verdict::threshold)
   virtual Eligibility supports(const Problem& problem, Rows rows, const Device& device) const = 0;
   virtual Cost cost(const Problem& problem, Rows rows) const = 0;
   // An empty config: find the best one for 1…max_rows (may time candidates). Otherwise restore exactly that, or throw
@@ -184,7 +186,7 @@ class Operation {
   virtual std::span<const Arm* const> arms() const noexcept = 0;  // names are unique; the order means nothing
   virtual std::span<const NumericsClass> numerics() const noexcept = 0;
   // What an engine would run without us, by rows, ascending; each is always eligible there and always measured.
-  // DESIGN's default_arm(problem, rows) as data, so that a plan can hold it and a database can record it.
+  // Data, not a function of rows, so that a plan can hold it and a database can record it.
   virtual std::vector<DefaultArm> default_arms(const Problem& problem, const Device& device) const = 0;
   // Fills in defaults, makes values canonical. Throws InvalidArgument with one clear sentence.
   virtual Problem normalise(const Problem& problem) const = 0;

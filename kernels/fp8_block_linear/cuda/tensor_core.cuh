@@ -1,0 +1,263 @@
+#pragma once
+// tensor_core: a tile of kTileM rows of X times kTileN rows of W a block, mma.sync, weights decoded in registers.
+//
+// A stage of the pipeline holds kGroups 128-K blocks of both operands; each of kGroups groups of warps multiplies its own
+// block, so that small tiles, too, give a block enough warps and enough bytes in flight. The groups add up at the end of a
+// tile. Blocks are persistent, and loading runs ahead across tiles.
+//
+// In shared memory (16-byte vectors; a row of X has 16 of them a block, a row of W has 8):
+//
+//   X: vector c of row r at r * 16 + (c ^ (r & 1))        W: vector c of row r at r * 8 + (c ^ ((r & 1) << 2))
+//
+// The order of K inside a 128-K block is free as long as both operands agree. A lane (g = lane / 4, t = lane % 4) takes the
+// 16 columns [64 h + 16 t, + 16), h = 0, 1: one vector of W's row g, the vectors 8 h + 2 t and 8 h + 2 t + 1 of X's rows g and
+// g + 8; that is four steps of the instruction. Eight lanes are served at once: two neighbouring rows, of which the exclusive
+// or puts one's vectors between the other's, so all eight lie in different banks.
+//
+// Each 128-K partial sum is multiplied by its f32 block scale before it is added: nothing is rounded to 16 bits but Y.
+
+#include "device.cuh"
+
+namespace crossover::fp8_block_linear_detail {
+
+template <int kTileM, int kTileN, int kWarpM, int kWarpN, int kGroups>
+struct TensorCoreShape {
+  static constexpr int kWarpsM = kTileM / kWarpM, kWarpsN = kTileN / kWarpN;
+  static constexpr int kGroupWarps = kWarpsM * kWarpsN;
+  static constexpr int kThreads = kGroupWarps * kGroups * 32;
+  static constexpr int kBlockVectors = kTileM * 16 + kTileN * 8;  // of one 128-K block
+  static constexpr int kStageVectors = kBlockVectors * kGroups;
+  static constexpr int kSumVectors = kGroups > 1 ? kTileM * kTileN / 4 * (kGroups / 2) : 0;
+  static constexpr std::size_t shared_bytes(int stages) {
+    return std::size_t{16} * static_cast<std::size_t>(kStageVectors * stages + kSumVectors);
+  }
+};
+
+// Where a tile lies. Tiles of eight neighbouring row ranges of X are taken together, so that blocks which run at the same
+// time share both operands in L2.
+struct TileOrder {
+  std::int64_t tiles_m, tiles_n;
+  __device__ std::int64_t count() const { return tiles_m * tiles_n; }
+  __device__ void at(std::int64_t tile, std::int64_t& m, std::int64_t& n) const {
+    constexpr std::int64_t kTogether = 8;
+    const std::int64_t per_group = kTogether * tiles_n, group = tile / per_group;
+    const std::int64_t first_m = group * kTogether, size = min(kTogether, tiles_m - first_m);
+    const std::int64_t rest = tile - group * per_group;
+    m = first_m + rest % size;
+    n = rest / size;
+  }
+};
+
+template <typename T, int kTileM, int kTileN, int kWarpM, int kWarpN, int kGroups, bool kAligned>
+__global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN, kGroups>::kThreads, 1)
+    tensor_core_kernel(const LinearCall p, const int stages) {
+  using Shape = TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN, kGroups>;
+  constexpr int kThreads = Shape::kThreads, kMmaM = kWarpM / 16, kMmaN = kWarpN / 8;
+  static_assert(128 % kTileN == 0, "a tile must lie in one row of scales");
+  static_assert(kTileM * 16 * kGroups % kThreads == 0 && kTileN * 8 * kGroups % kThreads == 0);
+  static_assert(kThreads % 16 == 0 && (kGroups & (kGroups - 1)) == 0);
+  extern __shared__ uint4 shared[];
+  uint4* const sums = shared + stages * Shape::kStageVectors;
+
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const int g = lane / 4, t = lane % 4;
+  const int group = warp / Shape::kGroupWarps, warp_in_group = warp % Shape::kGroupWarps;
+  const int warp_m = warp_in_group / Shape::kWarpsN * kWarpM, warp_n = warp_in_group % Shape::kWarpsN * kWarpN;
+
+  const TileOrder order{(p.m + kTileM - 1) / kTileM, (p.n + kTileN - 1) / kTileN};
+  const std::int64_t tile_count = order.count();
+  const int steps = (p.k_blocks + kGroups - 1) / kGroups;  // of a tile
+
+  // Loading, ahead of the products.
+  std::int64_t load_tile = blockIdx.x, load_m = 0, load_n = 0;
+  int load_step = 0, load_stage = 0;
+  if (load_tile < tile_count) order.at(load_tile, load_m, load_n);
+  auto load = [&] {
+    if (load_tile < tile_count) {
+      uint4* const stage = shared + load_stage * Shape::kStageVectors;
+      const std::int64_t first_block = std::int64_t{load_step} * kGroups;
+#pragma unroll
+      for (int i = 0; i < kTileM * 16 * kGroups / kThreads; ++i) {
+        const int index = thread + i * kThreads, row = index / 16 % kTileM, vector = index % 16;
+        const int of_group = index / 16 / kTileM;
+        const std::int64_t m = load_m * kTileM + row;
+        stage16<kAligned>(stage + of_group * Shape::kBlockVectors + row * 16 + (vector ^ (row & 1)),
+                          reinterpret_cast<const unsigned char*>(static_cast<const T*>(p.x) + m * p.x_stride),
+                          (first_block + of_group) * 256 + vector * 16, p.k * 2, m < p.m, p.x_granule);
+      }
+#pragma unroll
+      for (int i = 0; i < kTileN * 8 * kGroups / kThreads; ++i) {
+        const int index = thread + i * kThreads, row = index / 8 % kTileN, vector = index % 8;
+        const int of_group = index / 8 / kTileN;
+        const std::int64_t n = load_n * kTileN + row;
+        stage16<kAligned>(
+            stage + of_group * Shape::kBlockVectors + kTileM * 16 + row * 8 + (vector ^ ((row & 1) << 2)),
+            p.w + n * p.k, (first_block + of_group) * 128 + vector * 16, p.k, n < p.n, p.w_granule);
+      }
+      load_stage = load_stage + 1 == stages ? 0 : load_stage + 1;
+      if (++load_step == steps) {
+        load_step = 0;
+        load_tile += gridDim.x;
+        if (load_tile < tile_count) order.at(load_tile, load_m, load_n);
+      }
+    }
+    commit_copies();
+  };
+  for (int i = 0; i < stages - 1; ++i) load();
+
+  int stage_index = 0;
+  for (std::int64_t tile = blockIdx.x; tile < tile_count; tile += gridDim.x) {
+    std::int64_t tile_m = 0, tile_n = 0;
+    order.at(tile, tile_m, tile_n);
+    const float* const scale_row = p.scales + tile_n * kTileN / 128 * p.k_blocks;
+    float sum[kMmaM][kMmaN][4] = {};
+    for (int step = 0; step < steps; ++step) {
+      const int block = step * kGroups + group;
+      const float scale = block < p.k_blocks ? __ldg(scale_row + block) : 0.0f;
+      if (stages == 2) {
+        wait_copies<0>();
+      } else if (stages == 3) {
+        wait_copies<1>();
+      } else {
+        wait_copies<2>();
+      }
+      __syncthreads();  // everybody's part of this stage is there, and everybody is done with the one before it
+      load();
+      const uint4* const x_stage = shared + stage_index * Shape::kStageVectors + group * Shape::kBlockVectors;
+      const uint4* const w_stage = x_stage + kTileM * 16;
+      stage_index = stage_index + 1 == stages ? 0 : stage_index + 1;
+
+      float part[kMmaM][kMmaN][4] = {};
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        uint4 w[kMmaN];
+#pragma unroll
+        for (int n = 0; n < kMmaN; ++n) {
+          const int row = warp_n + n * 8 + g;
+          w[n] = w_stage[row * 8 + ((4 * h + t) ^ ((row & 1) << 2))];
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {  // two steps of the instruction
+          std::uint32_t b[kMmaN][2][2];
+#pragma unroll
+          for (int n = 0; n < kMmaN; ++n) {
+            Format<T>::decode(half == 0 ? w[n].x : w[n].z, b[n][0][0], b[n][0][1]);
+            Format<T>::decode(half == 0 ? w[n].y : w[n].w, b[n][1][0], b[n][1][1]);
+          }
+#pragma unroll
+          for (int m = 0; m < kMmaM; ++m) {
+            const int row = warp_m + m * 16 + g, vector = (8 * h + 2 * t + half) ^ (g & 1);
+            const uint4 low = x_stage[row * 16 + vector], high = x_stage[(row + 8) * 16 + vector];
+            const std::uint32_t a0[4] = {low.x, high.x, low.y, high.y}, a1[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+            for (int n = 0; n < kMmaN; ++n) {
+              multiply<T>(part[m][n], a0, b[n][0][0], b[n][0][1]);
+              multiply<T>(part[m][n], a1, b[n][1][0], b[n][1][1]);
+            }
+          }
+        }
+      }
+#pragma unroll
+      for (int m = 0; m < kMmaM; ++m) {
+#pragma unroll
+        for (int n = 0; n < kMmaN; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sum[m][n][i] = fmaf(scale, part[m][n][i], sum[m][n][i]);
+        }
+      }
+    }
+
+    // The upper half of the groups hands its sums to the lower half, and so on: always in the same order.
+#pragma unroll
+    for (int half = kGroups / 2; half >= 1; half /= 2) {
+      constexpr int kWarpVectors = kMmaM * kMmaN * 32;
+      if (group >= half && group < 2 * half) {
+        float4* const to = reinterpret_cast<float4*>(sums) +
+                           ((group - half) * Shape::kGroupWarps + warp_in_group) * kWarpVectors + lane;
+#pragma unroll
+        for (int i = 0; i < kMmaM * kMmaN; ++i) {
+          const float(&s)[4] = sum[i / kMmaN][i % kMmaN];
+          to[i * 32] = make_float4(s[0], s[1], s[2], s[3]);
+        }
+      }
+      __syncthreads();
+      if (group < half) {
+        const float4* const from = reinterpret_cast<const float4*>(sums) +
+                                   (group * Shape::kGroupWarps + warp_in_group) * kWarpVectors + lane;
+#pragma unroll
+        for (int i = 0; i < kMmaM * kMmaN; ++i) {
+          const float4 more = from[i * 32];
+          float(&s)[4] = sum[i / kMmaN][i % kMmaN];
+          s[0] += more.x;
+          s[1] += more.y;
+          s[2] += more.z;
+          s[3] += more.w;
+        }
+      }
+      if (half > 1) __syncthreads();
+    }
+    if (group != 0) continue;
+
+#pragma unroll
+    for (int n = 0; n < kMmaN; ++n) {
+      const std::int64_t column = tile_n * kTileN + warp_n + n * 8 + 2 * t;
+      const float bias0 = column < p.n ? bias_at(p, column, T()) : 0.0f;
+      const float bias1 = column + 1 < p.n ? bias_at(p, column + 1, T()) : 0.0f;
+#pragma unroll
+      for (int m = 0; m < 2 * kMmaM; ++m) {
+        const std::int64_t row = tile_m * kTileM + warp_m + m * 8 + g;
+        const float value0 = sum[m / 2][n][m % 2 * 2] + bias0, value1 = sum[m / 2][n][m % 2 * 2 + 1] + bias1;
+        if (row >= p.m || column >= p.n) continue;
+        T* const y = static_cast<T*>(p.y) + row * p.y_stride + column;
+        if (p.y_pairs && column + 1 < p.n) {
+          *reinterpret_cast<std::uint32_t*>(y) = Format<T>::pair(value0, value1);
+        } else {
+          y[0] = Format<T>::from_float(value0);
+          if (column + 1 < p.n) y[1] = Format<T>::from_float(value1);
+        }
+      }
+    }
+  }
+}
+
+// One instantiation of all kernels of a tile, in a translation unit of its own.
+template <int kTile, int kWarpM, int kWarpN>
+struct TensorCoreLauncher {
+  static constexpr TensorCoreTile kShape = kTensorCoreTiles[kTile];
+  using Shape = TensorCoreShape<kShape.m, kShape.n, kWarpM, kWarpN, kShape.k_groups>;
+  using Kernel = void (*)(LinearCall, int);
+
+  static Kernel kernel(bool bf16, bool aligned) {
+    if constexpr (kShape.unaligned) {
+      if (!aligned) {
+        return bf16 ? tensor_core_kernel<Bf16, kShape.m, kShape.n, kWarpM, kWarpN, kShape.k_groups, false>
+                    : tensor_core_kernel<F16, kShape.m, kShape.n, kWarpM, kWarpN, kShape.k_groups, false>;
+      }
+    }
+    return bf16 ? tensor_core_kernel<Bf16, kShape.m, kShape.n, kWarpM, kWarpN, kShape.k_groups, true>
+                : tensor_core_kernel<F16, kShape.m, kShape.n, kWarpM, kWarpN, kShape.k_groups, true>;
+  }
+  static std::size_t shared_bytes(int stages) { return Shape::shared_bytes(stages); }
+  static cudaError_t configure(bool bf16, bool aligned, const TensorCorePlan& plan) {
+    return cudaFuncSetAttribute(kernel(bf16, aligned), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                static_cast<int>(shared_bytes(plan.stages)));
+  }
+  static cudaError_t launch(const LinearCall& call, bool bf16, bool aligned, const TensorCorePlan& plan,
+                            cudaStream_t stream) {
+    const std::int64_t tiles = ((call.m + kShape.m - 1) / kShape.m) * ((call.n + kShape.n - 1) / kShape.n);
+    const unsigned blocks = static_cast<unsigned>(tiles < plan.blocks ? tiles : plan.blocks);
+    kernel(bf16, aligned)<<<blocks, Shape::kThreads, shared_bytes(plan.stages), stream>>>(call, plan.stages);
+    return cudaGetLastError();
+  }
+};
+
+struct TensorCoreFunctions {
+  std::size_t (*shared_bytes)(int stages);
+  cudaError_t (*configure)(bool bf16, bool aligned, const TensorCorePlan& plan);
+  cudaError_t (*launch)(const LinearCall& call, bool bf16, bool aligned, const TensorCorePlan& plan,
+                        cudaStream_t stream);
+};
+extern const TensorCoreFunctions kTensorCore32x32, kTensorCore32x64, kTensorCore64x64, kTensorCore64x128,
+    kTensorCore128x128;
+
+}  // namespace crossover::fp8_block_linear_detail

@@ -1,6 +1,6 @@
 #pragma once
-// What the tuner needs of a device: memory, launches timed in rounds, conditions, a clock. CUDA, the CPU, and the simulator
-// of the tests implement it; the tuner is the same code for all of them. One thread at a time.
+// What the tuner needs of a device: memory, launches timed in rounds, conditions, a clock. CUDA, the CPU, and the
+// simulator of the tests implement it; the tuner is the same code for all of them. One thread at a time.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,21 +27,21 @@ class Batch {
 };
 
 struct Timing {
-  Status status;               // of the first launch that failed
-  double total_ns = 0;         // all launches of the batch
-  double sm_clock_mhz = 0;     // 0: unknown
-  bool discard = false;        // the back end saw a reason not to believe this round
+  Status status;            // of the first launch that failed
+  double total_ns = 0;      // all launches of the batch
+  double sm_clock_mhz = 0;  // 0: unknown
+  bool discard = false;     // the back end saw a reason not to believe this round
 };
 
 // Limits beyond which a sample or a run is dirty. They belong to the back end: what is noise on a GPU is quiet on a VM.
 struct CleanLimits {
   double mad_over_median = 0.015;
-  double mad_over_median_short = 0.03;   // below `short_ns` a launch
+  double mad_over_median_short = 0.03;  // below `short_ns` a launch
   double short_ns = 10'000;
-  double outlier_z = 10;                 // modified z-score
+  double outlier_z = 10;  // modified z-score
   double outlier_share = 0.05;
   double discarded_share = 0.30;
-  double placebo_median = 0.003;         // |median ratio - 1| of the A/A comparison
+  double placebo_median = 0.003;  // |median ratio - 1| of the A/A comparison
 };
 
 class Backend : public Machine {
@@ -54,10 +54,10 @@ class Backend : public Machine {
   // Prepares `launches` to be timed in order. The launches' arms, arguments and workspaces outlive the batch.
   virtual std::unique_ptr<Batch> batch(LaunchMode mode, std::vector<Launch> launches) = 0;
   virtual Timing time(Batch& batch) = 0;
-  virtual double min_round_ns() const = 0;     // how long a round must last for the clock's resolution not to matter
+  virtual double min_round_ns() const = 0;  // how long a round must last for the clock's resolution not to matter
   virtual CleanLimits limits() const = 0;
   virtual std::string gpu_uuid() const { return {}; }
-  virtual std::int64_t now_ns() = 0;           // monotonic
+  virtual std::int64_t now_ns() = 0;  // monotonic
   virtual std::int64_t unix_time_us() = 0;
   virtual void sleep_ns(std::int64_t ns) = 0;
 };

@@ -22,20 +22,21 @@ struct TuneOptions {
   std::chrono::duration<double> budget{10};
   bool thorough = false;
   L2State l2 = L2State::cold;
-  std::optional<LaunchMode> launch_mode;   // default: the machine's first
-  std::uint64_t seed = 0;                  // 0: from the process and the clock
-  std::vector<std::string> keep_arms;      // names or families that are measured however slow they are
+  std::optional<LaunchMode> launch_mode;  // default: the machine's first
+  std::uint64_t seed = 0;                 // 0: from the process and the clock
+  std::vector<std::string> keep_arms;     // names or families that are measured however slow they are
 };
 
 // For progress on a terminal. Called from the tuning thread, at most ten times a second.
 struct Progress {
-  std::string stage;        // "preparing", "checking", "measuring", "held-out"
-  double fraction = 0;      // of the budget
+  std::string stage;    // "preparing", "checking", "measuring", "held-out"
+  double fraction = 0;  // of the budget
   std::string detail;
 };
 using OnProgress = std::function<void(const Progress&)>;
 
-// The row counts that a tuning up to max_rows measures: 1…16, √2 steps, tile edges; ascending, unique, includes max_rows.
+// The row counts that a tuning up to max_rows measures: 1…16, √2 steps, tile edges; ascending, unique, includes
+// max_rows.
 std::vector<Rows> grid(Rows max_rows, std::span<const Rows> tile_edges);
 
 // Measures and stores nothing. `problem` is normalised. Throws InvalidArgument, OutOfMemory, DeviceError.
@@ -44,10 +45,10 @@ Run measure(Backend& backend, const Operation& operation, const Problem& problem
 
 struct Tuning {
   Run run;
-  Verdict verdict;             // for the default policy, stored
+  Verdict verdict;  // for the default policy, stored
   double duration_s = 0;
-  std::size_t rows_measured = 0, rows_dirty = 0;   // samples of role grid
-  std::string not_stored;      // why the result could not be stored; empty: it was
+  std::size_t rows_measured = 0, rows_dirty = 0;  // samples of role grid
+  std::string not_stored;                         // why the result could not be stored; empty: it was
 };
 
 // Measures, stores the run and the verdict for the default policy. One tuning at a time per Tuner.
@@ -60,6 +61,8 @@ class Tuner final : public OnMiss {
   void record(const Miss& miss) override;
 
  private:
+  Tuning tune_locked(const Operation& operation, const Problem& problem, const TuneOptions& options);
+
   Backend& backend_;
   Store& store_;
   TuneOptions options_;
@@ -67,7 +70,7 @@ class Tuner final : public OnMiss {
   std::mutex mutex_;
 };
 
-// The host CPU as a device.
-std::unique_ptr<Backend> cpu_backend();
+// The host CPU as a device; `extra` adds to its environment (the BLAS of the arms, say).
+std::unique_ptr<Backend> cpu_backend(Environment extra = {});
 
 }  // namespace crossover

@@ -1,0 +1,112 @@
+#include "crossover/runtime.hpp"
+
+#include <array>
+#include <cstdio>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "crossover/kernels/fp8_block_linear.hpp"
+
+namespace crossover {
+namespace {
+
+void warn_once(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string> seen;
+  const std::lock_guard lock(mutex);
+  if (seen.insert(text).second) std::fprintf(stderr, "crossover: warning: %s\n", text.c_str());
+}
+
+std::unique_ptr<Backend> open_backend(const std::string& device) {
+  if (device.empty() || device == "cpu") return cpu_backend();
+  const bool gpu = device.starts_with("cuda");
+  std::string there;
+  for (const std::string& name : Runtime::device_names()) there += (there.empty() ? "" : ", ") + name;
+  throw InvalidArgument((gpu ? "no such GPU: this build has no CUDA back end ('" : "unknown device '") + device +
+                            (gpu ? "')" : "'") + "; the devices here are: " + there,
+                        "leave the device out to use the first one there is");
+}
+
+struct OpenStore {
+  std::unique_ptr<Store> store;
+  std::filesystem::path path;  // empty: in memory
+  std::string fault;
+};
+
+OpenStore open_store(std::filesystem::path path, Store::Access access) {
+  if (path.empty()) path = default_database_path();
+  std::string fault;
+  try {
+    if (!path.empty()) return {Store::open(path, access), path, {}};
+    fault = "no path for the database: none of CROSSOVER_DB, XDG_DATA_HOME and HOME is set";
+  } catch (const std::exception& error) {
+    fault = error.what();
+  }
+  return {Store::in_memory(), {}, std::move(fault)};
+}
+
+}  // namespace
+
+struct Runtime::State {
+  explicit State(RuntimeOptions options)
+      : backend(open_backend(options.device)),
+        opened(open_store(std::move(options.database), options.access)),
+        tuner(*backend, *opened.store, options.tuning, std::move(options.progress)),
+        dispatcher(*backend, *opened.store, &tuner, dispatcher_options(options)) {
+    if (!opened.fault.empty()) {
+      (options.warn ? options.warn : warn_once)(opened.fault + "; going on without a database");
+    }
+  }
+
+  static DispatcherOptions dispatcher_options(RuntimeOptions& options) {
+    DispatcherOptions result;
+    result.overrides = options.overrides ? std::move(*options.overrides) : Overrides::from_environment();
+    result.on_miss = options.on_miss;
+    result.l2 = options.tuning.l2;
+    result.max_rows = options.tuning.max_rows;
+    result.assumptions = std::move(options.assumptions);
+    result.warn = options.warn ? options.warn : warn_once;
+    return result;
+  }
+
+  // In the order in which they need each other.
+  std::unique_ptr<Backend> backend;
+  OpenStore opened;
+  Tuner tuner;
+  Dispatcher dispatcher;
+};
+
+Runtime::Runtime(RuntimeOptions options) : state_(std::make_unique<State>(std::move(options))) {}
+Runtime::~Runtime() = default;
+
+Bound Runtime::bind(const Operation& operation, const Problem& problem, const Weights& weights, const Policy& policy) {
+  return state_->dispatcher.bind(operation, problem, weights, policy);
+}
+
+void Runtime::refresh() { state_->dispatcher.refresh(); }
+
+Dispatcher& Runtime::dispatcher() noexcept { return state_->dispatcher; }
+Store& Runtime::store() noexcept { return *state_->opened.store; }
+Backend& Runtime::backend() noexcept { return *state_->backend; }
+Tuner& Runtime::tuner() noexcept { return state_->tuner; }
+const std::filesystem::path& Runtime::database() const noexcept { return state_->opened.path; }
+const std::string& Runtime::database_fault() const noexcept { return state_->opened.fault; }
+
+std::vector<std::string> Runtime::device_names() { return {"cpu"}; }
+
+std::span<const Operation* const> Runtime::operations() noexcept {
+  static const std::array<const Operation*, 1> all{&fp8_block_linear()};
+  return all;
+}
+
+const Operation& Runtime::operation(std::string_view name) {
+  std::string valid;
+  for (const Operation* each : operations()) {
+    if (each->name() == name) return *each;
+    valid += (valid.empty() ? "" : ", ") + std::string(each->name());
+  }
+  throw InvalidArgument("unknown operation '" + std::string(name) + "'; there are: " + valid);
+}
+
+}  // namespace crossover

@@ -1,0 +1,1 @@
+#include "crossover/tuner/tuner.hpp"

@@ -1,0 +1,1 @@
+#include <sqlite3ext.h>

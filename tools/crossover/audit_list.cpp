@@ -1,0 +1,74 @@
+// crossover audit list: every stored verdict, newest first.
+
+#include <fmt/format.h>
+
+#include "audit.hpp"
+#include "command.hpp"
+#include "json.hpp"
+#include "text.hpp"
+
+namespace crossover::program {
+namespace {
+
+constexpr Usage kUsage{"crossover audit list [options]",
+                       "Lists every verdict in the database, newest first. `stale` says what has changed on this host "
+                       "since; it is unknown for\n"
+                       "the verdicts of other devices.",
+                       "crossover audit list --json"};
+
+std::string stale_text(const std::optional<std::vector<StaleReason>>& stale) {
+  if (!stale) return "(unknown)";
+  return stale->empty() ? "no" : join(*stale);
+}
+
+}  // namespace
+
+int run_audit_list(const Arguments& arguments) {
+  Described described("Options");
+  add_device_option(described, true);
+  add_database_option(described);
+  add_output_options(described);
+  const auto options = Options::parse(kUsage, described, arguments);
+  if (!options) return kDone;
+  const Format format = options->format();
+  const auto runtime = open_runtime(*options, {.access = Store::Access::lookup_only, .overrides = Overrides{}});
+  require_database(*runtime);
+  const Target target(*runtime, *options);
+
+  Document document;
+  Json list = Json::array();
+  Table table{{{"verdict"}, {"problem"}, {"device"}, {"regime"}, {"status"}, {"measured at"}, {"stale"}}, {}};
+  Staleness staleness(*runtime);
+  for (const Verdict& verdict : runtime->store().all_verdicts()) {
+    if (options->has("device") && verdict.key.device != target.device()) continue;
+    const std::vector<Run> runs = runs_of(runtime->store(), verdict);
+    const std::optional<std::string> measured_at =
+        runs.empty() ? std::nullopt : std::optional(iso_time(runs.back().started_us));
+    const auto stale = staleness.of(verdict, runs);
+    list.push_back({{"id", verdict.id.hex()},
+                    {"problem", to_json(verdict.key.problem)},
+                    {"device", to_json(verdict.key.device)},
+                    {"status", to_string(verdict.status)},
+                    {"measured_at", measured_at ? Json(*measured_at) : Json(nullptr)},
+                    {"stale", stale ? to_json(std::span<const StaleReason>(*stale)) : Json(nullptr)},
+                    {"regime", to_json(verdict.key.regime)},
+                    {"policy", to_json(verdict.policy)},
+                    {"threshold", to_json(verdict.threshold)},
+                    {"decided_at", iso_time(verdict.decided_us)}});
+    table.rows.push_back({short_id(verdict.id) + (verdict.policy == Policy{} ? "" : " (own policy)"),
+                          to_string(verdict.key.problem), describe(verdict.key.device), describe(verdict.key.regime),
+                          std::string(to_string(verdict.status)), measured_at.value_or("(unknown)"),
+                          stale_text(stale)});
+  }
+  for (const std::string& text : runtime->store().warnings()) warn(text);
+  document.json = {{"verdicts", std::move(list)}};
+  if (table.rows.empty()) {
+    document.blocks.push_back(Paragraph{fmt::format("No verdicts in {}.", runtime->database().string())});
+  } else {
+    document.blocks.push_back(std::move(table));
+  }
+  write_output(render(document, format));
+  return kDone;
+}
+
+}  // namespace crossover::program

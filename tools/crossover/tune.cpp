@@ -1,0 +1,249 @@
+// crossover tune: measures problems, stores each as it is done, and prints what came out.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <set>
+
+#include "command.hpp"
+#include "host.hpp"
+#include "json.hpp"
+#include "shapes.hpp"
+#include "text.hpp"
+#include "verdict_blocks.hpp"
+
+namespace po = boost::program_options;
+
+namespace crossover::program {
+namespace {
+
+constexpr Usage kUsage{"crossover tune --shape N,K | --problem k=v,... | --shapes FILE.csv | --pending [options]",
+                       "Measures every eligible arm of each problem on this host and stores the evidence and the "
+                       "verdict. A policy (--allow,\n"
+                       "--arms, --cache-bytes, ...) never changes what is measured, only which verdict is printed; "
+                       "arms that --arms names are\n"
+                       "measured however slow they are. The device should be idle.",
+                       "crossover tune --shape 1024,1024 --max-rows 256 --budget 5s"};
+
+// One problem to measure, and for a pending one the request that it serves.
+struct Task {
+  const Operation* operation = nullptr;
+  Problem problem;  // normalised
+  std::string label;
+  TuneOptions options;
+  std::optional<EvidenceKey> request;
+};
+
+std::vector<Task> shape_tasks(const Options& options, const std::filesystem::path& path) {
+  const Operation& operation = options.operation();
+  std::vector<Task> tasks;
+  std::set<Problem> seen;
+  for (Shape& shape : read_shapes(path)) {
+    try {
+      Task task{&operation,
+                operation.normalise(options.with_common_attributes(std::move(shape.problem))),
+                std::move(shape.label),
+                {},
+                {}};
+      if (seen.insert(task.problem).second) tasks.push_back(std::move(task));
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(fmt::format("{}, line {}: {}", path.string(), shape.line, error.what()));
+    }
+  }
+  return tasks;
+}
+
+std::vector<Task> pending_tasks(Runtime& runtime) {
+  std::vector<Task> tasks;
+  const auto now_us = runtime.backend().unix_time_us();
+  for (const Request& request : runtime.store().requests()) {
+    if (request.key.device != runtime.backend().device() || request.not_before_us > now_us) continue;
+    Task task;
+    task.operation = &Runtime::operation(request.key.problem.operation);
+    task.problem = request.key.problem;
+    task.options.max_rows = request.max_m;
+    task.options.l2 = request.key.regime.l2;
+    task.options.launch_mode = request.key.regime.launch_mode;
+    task.request = request.key;
+    tasks.push_back(std::move(task));
+  }
+  return tasks;
+}
+
+// Measuring takes its time: what can be known before must not be found out after it.
+void require_writable(const Runtime& runtime) {
+  require_database(runtime);
+  const std::filesystem::path& path = runtime.database();
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) {
+    if (::access(path.c_str(), W_OK) != 0) throw StoreError(fmt::format("{} is read-only", path.string()));
+  }
+  std::filesystem::path folder = std::filesystem::absolute(path, error).parent_path();
+  while (!std::filesystem::exists(folder, error) && folder != folder.parent_path()) folder = folder.parent_path();
+  if (::access(folder.c_str(), W_OK) != 0) {
+    throw StoreError(fmt::format("{} cannot be written: {} is read-only", path.string(), folder.string()),
+                     "name another file with --db or CROSSOVER_DB");
+  }
+}
+
+// The verdict for the policy that was asked for, and the evidence it was decided from.
+struct Shown {
+  Verdict verdict;
+  std::vector<Run> runs;
+};
+
+Shown shown(Runtime& runtime, const Task& task, const Tuning& tuning, const Policy& policy) {
+  if (policy == Policy{} || !tuning.not_stored.empty()) {
+    Shown result{tuning.verdict, {tuning.run}};
+    if (policy == Policy{}) return result;
+    result.verdict = decide(tuning.verdict.key, result.runs, policy);
+    return result;
+  }
+  Current current = runtime.dispatcher().current(*task.operation, task.problem);
+  Resolution resolution = resolve(current, runtime.store(), task.problem, tuning.run.regime, policy, Overrides{});
+  for (Run& run : resolution.runs) {
+    if (run.samples.empty()) runtime.store().load(run);
+  }
+  Shown result{decide(tuning.verdict.key, resolution.runs, policy), {tuning.run}};
+  result.verdict.id = runtime.store().put(result.verdict);
+  return result;
+}
+
+Json json_of(const Shown& shown, const Tuning& tuning) {
+  const Verdict& verdict = shown.verdict;
+  return {{"id", tuning.not_stored.empty() ? to_json(verdict.id) : Json(nullptr)},
+          {"problem", to_json(verdict.key.problem)},
+          {"device", to_json(verdict.key.device)},
+          {"regime", to_json(verdict.key.regime)},
+          {"policy", to_json(verdict.policy)},
+          {"status", to_string(verdict.status)},
+          {"why", verdict.why},
+          {"segments", to_json(std::span<const Segment>(verdict.segments))},
+          {"crossovers", to_json(std::span<const Crossover>(verdict.crossovers))},
+          {"threshold", to_json(verdict.threshold)},
+          {"first_win", to_json(verdict.first_win)},
+          {"library_arm", verdict.library_arm},
+          {"held_out", to_json(verdict.held_out)},
+          {"duration_s", tuning.duration_s},
+          {"rows_measured", tuning.rows_measured},
+          {"rows_dirty", tuning.rows_dirty}};
+}
+
+void add_blocks(Document& document, const Task& task, const Shown& shown, const Tuning& tuning) {
+  const std::string name = to_string(task.problem);
+  document.blocks.push_back(Heading{task.label.empty() ? name : fmt::format("{}: {}", task.label, name)});
+  Table medians = median_table(shown.runs, shown.verdict.segments);
+  if (!medians.rows.empty()) {
+    document.blocks.push_back(std::move(medians));
+    document.blocks.push_back(
+        Paragraph{"* is served by the verdict; ! was measured but is not believed; - was not timed."});
+  }
+  Table attempts = attempt_table(shown.runs);
+  if (!attempts.rows.empty()) document.blocks.push_back(std::move(attempts));
+  Fields fields = verdict_fields(shown.verdict);
+  fields.entries.emplace_back("measured", fmt::format("{} samples in {:.1f} s, {} of them dirty", tuning.rows_measured,
+                                                      tuning.duration_s, tuning.rows_dirty));
+  if (!tuning.not_stored.empty()) fields.entries.emplace_back("not stored", tuning.not_stored);
+  document.blocks.push_back(std::move(fields));
+}
+
+}  // namespace
+
+int run_tune(const Arguments& arguments) {
+  Described described("Options");
+  described.add_options()("shapes", po::value<std::string>()->value_name("FILE"),
+                          "a CSV file of problems: lines N,K, or columns N and K that a header names")(
+      "pending", "the problems that CROSSOVER_ON_MISS=record and earlier lookups left");
+  add_problem_options(described);
+  add_tuning_options(described);
+  add_policy_options(described);
+  add_regime_options(described);
+  add_device_option(described, false);
+  add_database_option(described);
+  add_output_options(described);
+  const auto options = Options::parse(kUsage, described, arguments);
+  if (!options) return kDone;
+  const Format format = options->format();
+
+  // All of it is judged before anything is measured.
+  const bool pending = options->has("pending");
+  const auto file = options->text("shapes");
+  const auto single = options->problem();
+  if (static_cast<int>(pending) + static_cast<int>(file.has_value()) + static_cast<int>(single.has_value()) != 1) {
+    throw InvalidArgument("tune takes one of --shape (or --problem), --shapes and --pending");
+  }
+  if (pending) {
+    for (const char* name : {"dtype", "bias", "launch", "l2", "max-rows"}) {
+      if (options->has(name)) {
+        throw InvalidArgument(
+            fmt::format("--pending and --{} contradict each other: a request says what it wants", name));
+      }
+    }
+  }
+  TuneOptions tuning = options->tuning();
+  std::vector<Task> tasks;
+  if (file) tasks = shape_tasks(*options, *file);
+  if (single) tasks.push_back({&options->operation(), options->operation().normalise(*single), {}, {}, {}});
+
+  TerminalProgress progress;
+  const auto runtime = open_runtime(*options, {.overrides = Overrides::from_environment(),
+                                               .on_miss = MissMode::fallback,
+                                               .tuning = tuning,
+                                               .progress = progress.handler()});
+  const LaunchMode launch_mode = Target(*runtime, *options).regime(*options).launch_mode;
+  if (!pending) tuning.launch_mode = launch_mode;
+  require_writable(*runtime);
+  if (pending) tasks = pending_tasks(*runtime);
+  std::vector<Policy> policies;
+  for (Task& task : tasks) {
+    policies.push_back(options->policy(runtime->dispatcher().current(*task.operation, task.problem).arm_set));
+    if (pending) {
+      task.options.budget = tuning.budget;
+      task.options.thorough = tuning.thorough;
+    } else {
+      task.options = tuning;
+    }
+    task.options.keep_arms = policies.back().arms;
+  }
+
+  Document document;
+  document.json["verdicts"] = Json::array();
+  std::exception_ptr failure;
+  std::vector<std::string> not_stored;
+  for (std::size_t i = 0; i < tasks.size() && !failure; ++i) {
+    const Task& task = tasks[i];
+    progress.title(fmt::format("{}/{} {}", i + 1, tasks.size(), to_string(task.problem)));
+    try {
+      const Tuning result = runtime->tuner().tune(*task.operation, task.problem, task.options);
+      progress.clear();
+      const Shown out = shown(*runtime, task, result, policies[i]);
+      document.json["verdicts"].push_back(json_of(out, result));
+      Document part;
+      add_blocks(part, task, out, result);
+      // A table at a time for people, who wait; programs get one document at the end.
+      if (format != Format::json) write_output((i == 0 ? "" : "\n") + render(part, format));
+      if (!result.not_stored.empty()) not_stored.push_back(result.not_stored);
+    } catch (...) {
+      progress.clear();
+      failure = std::current_exception();
+      if (task.request) {
+        constexpr std::int64_t kRetryAfterUs = 600'000'000;  // ten minutes
+        runtime->store().failed(*task.request, runtime->backend().unix_time_us() + kRetryAfterUs);
+      }
+    }
+  }
+  for (const std::string& text : runtime->store().warnings()) warn(text);
+  if (format == Format::json) {
+    write_output(render(document, format));
+  } else if (tasks.empty()) {
+    write_output("Nothing is pending for this device.\n");
+  }
+  if (failure) std::rethrow_exception(failure);
+  if (!not_stored.empty())
+    throw StoreError(fmt::format("what was measured could not be stored: {}", not_stored.front()));
+  return kDone;
+}
+
+}  // namespace crossover::program

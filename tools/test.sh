@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# Runs every test that this machine can run, from a bare Debian 12: installs what is missing (as root), builds the presets,
+# runs their tests, checks the sources. Says what it skipped and why. Exit code 0 only if nothing failed.
+#
+#   tools/test.sh             everything
+#   tools/test.sh NAME…       only these: format shellcheck cppcheck tidy dev cpu asan tsan clang
+#
+# CROSSOVER_JOBS: compilations and tests at a time (default: one per processor).
+set -euo pipefail
+# shellcheck source=tools/common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+exec </dev/null
+
+known=(format shellcheck cppcheck dev cpu asan tsan clang tidy)
+for name in "$@"; do
+  [[ " ${known[*]} " == *" $name "* ]] || die "unknown part '$name'; valid: ${known[*]}"
+done
+
+cd -- "$crossover_root"
+jobs=$(crossover_jobs)
+install_missing "${crossover_build_packages[@]}" ccache clang clang-format clang-tidy cppcheck shellcheck sqlite3
+
+# The presets to run: CUDA is compiled once, in dev; everything else does without.
+if nvcc=$(find_nvcc); then
+  main_preset=dev
+  say "CUDA compiler: $nvcc"
+else
+  main_preset=cpu
+  say "No CUDA compiler: the CUDA code is not compiled"
+fi
+parts=("$@")
+((${#parts[@]})) || parts=(format shellcheck cppcheck "$main_preset" asan tsan clang tidy)
+
+log_folder=$crossover_root/build/test
+mkdir -p -- "$log_folder"
+total_passed=0 total_failed=0 total_skipped=0
+summary=()
+
+# note NAME PASSED FAILED SKIPPED SECONDS [REMARK]
+note() {
+  total_passed=$((total_passed + $2))
+  total_failed=$((total_failed + $3))
+  total_skipped=$((total_skipped + $4))
+  summary+=("$(printf '%-12s %6d passed %4d failed %4d skipped %5d s  %s' "$1" "$2" "$3" "$4" "$5" "${6:-}")")
+}
+
+# check NAME COMMAND…: a check that either passes or fails; its output is shown where it fails.
+check() {
+  local name=$1 start=$SECONDS log=$log_folder/$1.log
+  shift
+  step "$name"
+  if "$@" >"$log" 2>&1; then
+    note "$name" 1 0 0 $((SECONDS - start))
+  else
+    tail -n 100 -- "$log"
+    note "$name" 0 1 0 $((SECONDS - start)) "see $log"
+  fi
+}
+
+# Sources as git knows them, NUL-separated, so that build folders and editors' files stay out; without git, as found.
+sources() {
+  if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+    git ls-files -z --cached --others --exclude-standard -- "$@"
+  else
+    local pattern arguments=()
+    for pattern in "$@"; do arguments+=(-o -path "./$pattern"); done
+    find . -path ./build -prune -o -type f \( "${arguments[@]:1}" \) -print0
+  fi
+}
+
+check_format() { sources '*.cpp' '*.hpp' '*.cu' '*.cuh' '*.c' '*.h' | xargs -0 -r clang-format --dry-run -Werror; }
+check_shellcheck() { sources '*.sh' '.ci/run' | xargs -0 -r shellcheck --external-sources; }
+check_cppcheck() {
+  sources 'dispatch/*.cpp' 'db/*.cpp' 'tuner/*.cpp' 'kernels/*.cpp' 'tools/*.cpp' |
+    xargs -0 -r cppcheck --quiet --std=c++20 --language=c++ --enable=warning,performance,portability --inline-suppr \
+      --suppress=missingInclude --suppress=missingIncludeSystem --suppress=internalAstError -j "$jobs" \
+      --error-exitcode=1 -Idispatch/include -Idb/include -Ituner/include -Ikernels/include
+}
+# Uses the compilation database of the preset clang.
+check_tidy() {
+  [[ -f build/clang/compile_commands.json ]] || cmake --preset clang -DCROSSOVER_WERROR=ON || return 1
+  sources 'dispatch/*.cpp' 'db/src/*.cpp' 'tuner/src/*.cpp' 'kernels/*.cpp' 'tools/*.cpp' |
+    xargs -0 -r -n 1 -P "$jobs" clang-tidy -p build/clang --quiet --warnings-as-errors='*'
+}
+
+# count NAME FILE: that number from the root element of a JUnit file; 0 if it is not there.
+count() {
+  local number
+  number=$(sed -n "1,/<testcase/s/.*[[:space:]]$1=\"\([0-9]*\)\".*/\1/p" "$2" | head -n 1)
+  printf '%s\n' "${number:-0}"
+}
+
+# Reasons that skipped tests gave, each with how many gave it.
+skip_reasons() {
+  awk '/: Skipped$/ { getline; sub(/^[ \t]+/, ""); print }' "$1" | sort | uniq -c | sort -rn |
+    awk '{ n = $1; $1 = ""; printf "%s%d:%s", sep, n, $0; sep = "; " }' | sed 's/&quot;/"/g; s/&apos;/'"'"'/g; s/&amp;/\&/g'
+}
+
+# Without fixed addresses ThreadSanitizer of gcc 12 fails where the kernel randomises more than 28 bits.
+without_aslr=()
+if setarch "$(uname -m)" -R true 2>/dev/null; then without_aslr=(setarch "$(uname -m)" -R); fi
+
+# preset NAME [ctest option…]
+preset() {
+  local name=$1 start=$SECONDS log=$log_folder/$1.log junit=$log_folder/$1.xml prefix=() built
+  shift
+  [[ $name == tsan ]] && prefix=("${without_aslr[@]}")
+  step "Preset $name: building"
+  rm -f -- "$junit"
+  if ! { "${prefix[@]}" cmake --preset "$name" -DCROSSOVER_WERROR=ON -DCROSSOVER_BUILD_TESTS=ON &&
+    "${prefix[@]}" cmake --build --preset "$name" --parallel "$jobs"; } >"$log" 2>&1; then
+    grep -n -m 20 -E 'error|FAILED|Error' -- "$log" || true
+    tail -n 60 -- "$log"
+    note "$name" 0 1 0 $((SECONDS - start)) "does not build, see $log"
+    return
+  fi
+  built=$((SECONDS - start))
+  grep -h -E '^-- (CUDA|OpenBLAS): ' "$log" || true
+  step "Preset $name: testing (built in $built s)"
+  if ! "${prefix[@]}" ctest --preset "$name" --parallel "$jobs" --output-junit "$junit" "$@" >>"$log" 2>&1; then
+    sed -n '/^The following tests FAILED/,$p' "$log"
+    awk '/\*\*\*Failed|\*\*\*Exception|\*\*\*Timeout|\*\*\*Not Run/ && ++shown <= 10 { on = 60 } on-- > 0' "$log"
+  fi
+  if [[ ! -s $junit ]]; then
+    tail -n 40 -- "$log"
+    note "$name" 0 1 0 $((SECONDS - start)) "ran no test, see $log"
+    return
+  fi
+  local tests failures skipped
+  tests=$(count tests "$junit") failures=$(count failures "$junit")
+  skipped=$(($(count skipped "$junit") + $(count disabled "$junit")))
+  note "$name" $((tests - failures - skipped)) "$failures" "$skipped" $((SECONDS - start)) "$(skip_reasons "$junit")"
+}
+
+for part in "${parts[@]}"; do
+  case $part in
+    format | shellcheck | cppcheck | tidy) check "$part" "check_$part" ;;
+    *) preset "$part" ;;
+  esac
+done
+
+step "Summary ($SECONDS s)"
+printf '%s\n' "${summary[@]}"
+if ! find_gpus >/dev/null; then say "No GPU on this machine: what needs one was skipped."; fi
+if [[ $main_preset == cpu ]]; then say "No CUDA compiler on this machine: CUDA code was neither compiled nor tested."; fi
+say "$total_passed passed, $total_failed failed, $total_skipped skipped"
+((total_failed == 0))

@@ -1,0 +1,38 @@
+#pragma once
+// Which samples and runs are clean. Pure: a reader can recompute every bit from the stored rounds and the limits.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "crossover/dispatch/decide.hpp"
+#include "crossover/dispatch/evidence.hpp"
+#include "crossover/tuner/backend.hpp"
+
+namespace crossover::tuning {
+
+// Under this many counted rounds a sample is not believed. Not the first look: a short budget may end between the two,
+// where the sign-test interval is unbounded (eight pairs are the fewest that can decide at 1.25%) and so claims
+// nothing.
+inline constexpr int kMinRounds = 5;
+
+constexpr std::uint64_t bit(Dirty reason) { return static_cast<std::uint64_t>(reason); }
+
+// Finite and above zero; false for NaN.
+bool plausible(double time_ns) noexcept;
+
+// a/b of every round that counts in both and that both took together (same number). Times are per launch.
+std::vector<double> paired_ratios(const Sample& a, const Sample& b);
+
+// The bits that follow from the sample's own rounds. Implausible rounds are marked as discarded and hold what was read,
+// or 0 for what is not finite; they make the sample `implausible`, and do not count as discarded by the back end.
+std::uint64_t dirty_bits(const Sample& sample, const CleanLimits& limits);
+
+// Share of the rounds of all `samples` (those of one M) that the back end discarded, retries included.
+double discarded_share(std::span<const Sample* const> samples);
+
+// Dirty::placebo, or 0. `ratios`: default / placebo over all row counts of a run. Different means both real (the
+// interval excludes 1) and large (the median is beyond the limit).
+std::uint64_t placebo_bits(std::span<const double> ratios, const CleanLimits& limits);
+
+}  // namespace crossover::tuning

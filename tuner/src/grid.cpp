@@ -1,0 +1,117 @@
+#include "grid.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+
+#include "crossover/dispatch/error.hpp"
+#include "crossover/tuner/tuner.hpp"
+
+namespace crossover {
+namespace {
+
+constexpr Rows kDense = 16;  // every row count up to here
+
+// 16·√2^k in exact integers where they exist: 16, 23, 32, 45, 64, 91, …
+std::vector<Rows> geometric(Rows max_rows) {
+  constexpr double kSqrt2 = 1.4142135623730951;
+  std::vector<Rows> steps;
+  for (Rows power = kDense; power <= max_rows; power *= 2) {
+    steps.push_back(power);
+    const double between = static_cast<double>(power) * kSqrt2;
+    if (between < static_cast<double>(max_rows)) {
+      steps.push_back(static_cast<Rows>(between + 0.5));
+    }
+    if (power > max_rows / 2) {
+      break;
+    }
+  }
+  return steps;
+}
+
+}  // namespace
+
+std::vector<Rows> grid(Rows max_rows, std::span<const Rows> tile_edges) {
+  if (max_rows < 1) {
+    throw InvalidArgument("the largest row count to measure must be at least 1, not " + std::to_string(max_rows));
+  }
+  std::set<Rows> rows;
+  for (Rows m = 1; m <= std::min(kDense, max_rows); ++m) {
+    rows.insert(m);
+  }
+  for (const Rows m : geometric(max_rows)) {
+    rows.insert(m);
+  }
+  for (const Rows m : tile_edges) {
+    if (m >= 1 && m <= max_rows) {
+      rows.insert(m);
+    }
+  }
+  rows.insert(max_rows);
+  rows.erase(rows.upper_bound(max_rows), rows.end());
+  return {rows.begin(), rows.end()};
+}
+
+namespace tuning {
+
+std::uint64_t Random::next() {
+  std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+std::size_t Random::below(std::size_t bound) { return static_cast<std::size_t>(next() % bound); }
+
+double Random::uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+
+std::vector<Rows> coarse_to_fine(std::span<const Rows> rows) {
+  if (rows.empty()) {
+    return {};
+  }
+  const Rows largest = *std::max_element(rows.begin(), rows.end());
+  const std::vector<Rows> steps = geometric(largest);
+  const auto tier = [&](Rows m) {
+    if ((m & (m - 1)) == 0 || m == largest) {
+      return 0;
+    }
+    if (m < kDense) {
+      return 2;
+    }
+    return std::find(steps.begin(), steps.end(), m) != steps.end() ? 1 : 3;
+  };
+  std::vector<Rows> order(rows.begin(), rows.end());
+  std::sort(order.begin(), order.end(), [&](Rows a, Rows b) {
+    const int tier_a = tier(a), tier_b = tier(b);
+    return tier_a != tier_b ? tier_a < tier_b : a < b;
+  });
+  return order;
+}
+
+std::vector<std::size_t> rotation(std::size_t count, std::uint64_t round) {
+  std::vector<std::size_t> order(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    order[i] = (i + static_cast<std::size_t>(round % count)) % count;
+  }
+  if ((round / std::max<std::size_t>(count, 1)) % 2 == 1) {
+    std::reverse(order.begin(), order.end());
+  }
+  return order;
+}
+
+std::vector<Rows> off_grid(Rows largest, std::span<const Rows> taken, int count, Random& random) {
+  std::set<Rows> used(taken.begin(), taken.end());
+  std::set<Rows> chosen;
+  const double top = std::log(static_cast<double>(std::max<Rows>(largest, 1)));
+  for (int tries = 0; tries < 100 * count && static_cast<int>(chosen.size()) < count; ++tries) {
+    const auto m = static_cast<Rows>(std::exp(random.uniform() * top));
+    if (m >= 1 && m <= largest && used.insert(m).second) {
+      chosen.insert(m);
+    }
+  }
+  return {chosen.begin(), chosen.end()};
+}
+
+}  // namespace tuning
+}  // namespace crossover

@@ -1,0 +1,1028 @@
+// One problem, measured once. tuner/MEASURING.md describes the protocol; the names of the steps are the same here.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "clean.hpp"
+#include "crossover/tuner/tuner.hpp"
+#include "grid.hpp"
+#include "host.hpp"
+
+namespace crossover {
+namespace {
+
+using namespace tuning;
+
+constexpr std::array<int, 4> kLooks{12, 24, 48, 96};  // rounds after which comparisons are looked at
+constexpr int kWarmUps = 3;                           // launches of an arm at an M before it is timed or dropped
+constexpr double kLongLaunchNs = 10e6;                // from here an arm that is warm already needs but one launch more
+constexpr int kMaxLaunches = 256;                     // per round of one sample
+constexpr int kMaxCopies = 256;                       // of the operands
+constexpr double kFarSlower = 5;                      // times the best at an M: dropped there
+constexpr double kRaceMargin = 1.03;                  // slower than the leader at every M: dropped after a look
+constexpr int kRetries = 3;                           // of a discarded round
+constexpr std::int64_t kFirstBackoffNs = 50'000'000;  // doubles
+constexpr double kGridShare = 0.85;  // of the budget: rounds after the first look leave the rest to the held-out rows
+constexpr double kHeldOutShare = 0.10;  // of the budget that must be left to begin with them
+constexpr double kOverrun = 1.15;       // of the budget, up to which the first rounds are completed
+constexpr int kHeldOutPoints = 5;
+constexpr double kMemoryShare = 0.5;  // of the available bytes that copies and what arms derive from them may take
+
+std::string milliseconds(double ns) {
+  char text[48];
+  std::snprintf(text, sizeof(text), "%.4g ms", ns / 1e6);
+  return text;
+}
+
+std::string times(const std::vector<double>& ns) {
+  std::string text;
+  for (const double time : ns) {
+    text += (text.empty() ? "" : ", ") + milliseconds(time);
+  }
+  return text;
+}
+
+std::string bytes_text(double bytes) {
+  char text[48];
+  std::snprintf(text, sizeof(text), bytes < 1e9 ? "%.1f MB" : "%.1f GB", bytes < 1e9 ? bytes / 1e6 : bytes / 1e9);
+  return text;
+}
+
+// A block of device memory.
+class Block {
+ public:
+  Block() = default;
+  Block(Memory& memory, std::size_t bytes) : memory_(&memory), data_(memory.allocate(bytes)), bytes_(bytes) {}
+  ~Block() {
+    if (data_ != nullptr) {
+      memory_->release(data_);
+    }
+  }
+  Block(Block&& other) noexcept { *this = std::move(other); }
+  Block& operator=(Block&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  Workspace workspace() const { return {data_, bytes_}; }
+
+ private:
+  Memory* memory_ = nullptr;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// An arm in this run.
+struct Candidate {
+  const Arm* arm = nullptr;
+  bool is_default = false;                          // at some M
+  bool keep = false;                                // asked for by name: never dropped
+  bool out = false;                                 // as a whole; an attempt with m = 0 says why
+  bool raced = false;                               // dropped by a look
+  Cost largest;                                     // workspace and cached bytes, the most over the grid
+  std::string config;                               // what it settled on, or what earlier evidence asks it to restore
+  std::vector<std::unique_ptr<Prepared>> prepared;  // one per copy of the operands
+  std::map<Rows, double> launch_ns;                 // best warm-up time by M
+  std::map<Rows, double> dropped;                   // by the 5× rule: its time over the best, by M
+  const std::string& name() const { return arm->id().name; }
+};
+
+// One sample in the making.
+struct Entry {
+  Candidate* candidate = nullptr;
+  Sample sample;
+  double launch_ns = 0;                                   // expected
+  std::map<std::size_t, std::unique_ptr<Batch>> batches;  // by the copy they begin with
+  bool alive = true;                                      // still timed
+  bool failed = false;                                    // an attempt takes the sample's place
+};
+
+// All samples of one M.
+struct Point {
+  Rows m = 0;
+  Role role = Role::grid;
+  std::uint32_t launches = 1;
+  std::vector<Entry> entries;
+  bool measuring = true;
+  double round_ns = 0;  // expected time of one round of all its entries
+};
+
+class Measurement {
+ public:
+  Measurement(Backend& backend, const Operation& operation, const Problem& problem, const TuneOptions& options,
+              std::span<const Run> known, const OnProgress& progress)
+      : backend_(backend),
+        operation_(operation),
+        problem_(problem),
+        options_(options),
+        progress_(progress),
+        begin_ns_(backend.now_ns()),
+        budget_ns_(options.budget.count() * 1e9) {
+    check_options();
+    run_.started_us = backend.unix_time_us();
+    run_.process_uuid = process_uuid();
+    run_.device = backend.device();
+    run_.environment = backend.environment();
+    run_.problem = problem;
+    run_.regime = {options.launch_mode.value_or(backend.launch_modes().front()), options.l2, "normal"};
+    run_.gpu_uuid = backend.gpu_uuid();
+    run_.boot_id = boot_id();
+    run_.host = host_name();
+    run_.seed = options.seed != 0 ? options.seed : random_seed();
+    run_.conditions["before"] = backend.conditions();
+    rows_ = grid(options.max_rows, operation.tile_edges(problem));
+    run_.arm_set = arm_set(operation, problem, run_.device);
+    random_ = Random(run_.seed);
+    find_candidates(known);
+  }
+
+  Run measure() {
+    report("preparing", "");
+    exclude_ineligible();
+    allocate();
+    std::vector<Point> points;
+    for (const Rows m : coarse_to_fine(rows_)) {
+      open(points, m, Role::grid);
+    }
+    time_rounds(points, kLooks.back());
+    finish(points, true);
+    if (left_ns(1) >= kHeldOutShare * budget_ns_) {
+      measure_held_out();
+    }
+    collect_attempts();
+    std::sort(run_.samples.begin(), run_.samples.end(), [](const Sample& a, const Sample& b) {
+      return std::tie(a.m, a.arm, a.role) < std::tie(b.m, b.arm, b.role);
+    });
+    run_.conditions["after"] = backend_.conditions();
+    run_.duration_us = std::max<std::int64_t>(1, (backend_.now_ns() - begin_ns_) / 1000);
+    return std::move(run_);
+  }
+
+ private:
+  void check_options() {
+    const double seconds = options_.budget.count();
+    if (!(seconds > 0) || !std::isfinite(seconds) || seconds > 1e6) {
+      throw InvalidArgument("the tuning budget must be above 0 and at most 1000000 seconds");
+    }
+    const auto modes = backend_.launch_modes();
+    if (modes.empty()) {
+      throw DeviceError("the device offers no launch mode");
+    }
+    if (options_.launch_mode && std::find(modes.begin(), modes.end(), *options_.launch_mode) == modes.end()) {
+      std::string valid;
+      for (const LaunchMode mode : modes) {
+        valid += (valid.empty() ? "" : ", ") + std::string(to_string(mode));
+      }
+      throw InvalidArgument("this device has no launch mode " + std::string(to_string(*options_.launch_mode)) +
+                            "; it has: " + valid);
+    }
+    for (const std::string& name : options_.keep_arms) {
+      std::string valid;
+      bool known = false;
+      for (const Arm* arm : operation_.arms()) {
+        known = known || names_arm(name, arm->id().name);
+        valid += (valid.empty() ? "" : ", ") + arm->id().name;
+      }
+      if (!known) {
+        throw InvalidArgument("no arm or family is named " + name + "; there are: " + valid);
+      }
+    }
+  }
+
+  void find_candidates(std::span<const Run> known) {
+    for (const Arm* arm : operation_.arms()) {
+      Candidate candidate;
+      candidate.arm = arm;
+      for (const Rows m : rows_) {
+        candidate.is_default = candidate.is_default || default_arm(run_.arm_set.defaults, m) == arm->id().name;
+      }
+      candidate.keep = std::any_of(options_.keep_arms.begin(), options_.keep_arms.end(),
+                                   [&](const std::string& name) { return names_arm(name, arm->id().name); });
+      candidate.config = known_config(known, arm->id());
+      candidate.largest = largest_cost(*arm);
+      candidates_.push_back(std::move(candidate));
+    }
+    std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
+      return a.is_default != b.is_default ? a.is_default : a.name() < b.name();
+    });
+  }
+
+  // What the newest of `known` (any order) restored the arm from, if it was this very arm.
+  static std::string known_config(std::span<const Run> known, const ArmId& id) {
+    std::string config;
+    std::int64_t newest = 0;
+    for (const Run& run : known) {
+      const ArmRecord* record = run.arm_set.find(id.name);
+      if (record == nullptr || record->id != id || (!config.empty() && run.started_us <= newest)) {
+        continue;
+      }
+      for (const Sample& sample : run.samples) {
+        if (sample.arm == id.name && !sample.config.empty()) {
+          config = sample.config;
+          newest = run.started_us;
+          break;
+        }
+      }
+    }
+    return config;
+  }
+
+  // --- what failed is data ------------------------------------------------------------------------------------------
+
+  void note(Rows m, const Candidate& candidate, Outcome outcome, std::string detail) {
+    attempts_.try_emplace({m, candidate.name()}, Attempt{m, candidate.name(), outcome, std::move(detail)});
+  }
+  void give_up(Candidate& candidate, Outcome outcome, std::string detail) {
+    candidate.out = true;
+    candidate.prepared.clear();
+    note(0, candidate, outcome, std::move(detail));
+  }
+
+  // In order; an arm for which the budget reached no row count has one attempt instead of one per row count.
+  void collect_attempts() {
+    for (const Candidate& candidate : candidates_) {
+      const bool unreached = std::all_of(rows_.begin(), rows_.end(), [&](Rows m) {
+        const auto found = attempts_.find({m, candidate.name()});
+        return found != attempts_.end() && found->second.outcome == Outcome::over_budget;
+      });
+      if (unreached) {
+        const std::string detail = attempts_.at({rows_.front(), candidate.name()}).detail;
+        std::erase_if(attempts_, [&](const auto& attempt) { return attempt.first.second == candidate.name(); });
+        note(0, candidate, Outcome::over_budget, detail);
+      }
+    }
+    for (const auto& [key, attempt] : attempts_) {
+      run_.attempts.push_back(attempt);
+    }
+  }
+
+  // Arms that cannot do any row count of the grid, and those that the launch mode excludes.
+  void exclude_ineligible() {
+    for (Candidate& candidate : candidates_) {
+      std::string reason;
+      const bool eligible = std::any_of(rows_.begin(), rows_.end(), [&](Rows m) {
+        const Eligibility eligibility = candidate.arm->supports(problem_, m, run_.device);
+        if (!eligibility && reason.empty()) {
+          reason = eligibility.reason;
+        }
+        return eligibility.eligible;
+      });
+      if (!eligible) {
+        give_up(candidate, Outcome::ineligible, reason);
+      } else if (run_.regime.launch_mode == LaunchMode::graph && !candidate.arm->capture_safe()) {
+        give_up(candidate, Outcome::ineligible, "its launches cannot be captured into a graph");
+      }
+    }
+  }
+
+  Cost largest_cost(const Arm& arm) const {
+    Cost largest;
+    for (const Rows m : rows_) {
+      if (arm.supports(problem_, m, run_.device)) {
+        const Cost cost = arm.cost(problem_, m);
+        largest.workspace_bytes = std::max(largest.workspace_bytes, cost.workspace_bytes);
+        largest.cached_bytes = std::max(largest.cached_bytes, cost.cached_bytes);
+      }
+    }
+    return largest;
+  }
+
+  // --- memory -------------------------------------------------------------------------------------------------------
+
+  // Workspace, data, and the default arms on every copy. Fewer copies where memory is short.
+  void allocate() {
+    allocate_workspace();
+    const std::size_t copy_bytes = operation_.workload_bytes_per_copy(problem_, options_.max_rows);
+    int copies = planned_copies(copy_bytes);
+    for (;; copies /= 2) {
+      try {
+        workload_ = operation_.workload(problem_, run_.regime, backend_.memory(), options_.max_rows, copies, run_.seed);
+        copies_ = static_cast<std::size_t>(copies);
+        for (Candidate& candidate : candidates_) {
+          if (candidate.is_default && !candidate.out) {
+            prepare(candidate, copies_, copies > 1);
+          }
+        }
+        break;
+      } catch (const OutOfMemory&) {
+        release_data();
+      } catch (const std::bad_alloc&) {
+        release_data();
+      }
+      if (copies == 1) {
+        throw OutOfMemory("not enough memory to measure " + to_string(problem_) + " at up to " +
+                              std::to_string(options_.max_rows) + " rows: one copy of its operands takes " +
+                              bytes_text(static_cast<double>(copy_bytes)) + ", " +
+                              bytes_text(static_cast<double>(backend_.memory().available_bytes())) + " are available",
+                          "ask for fewer rows (--max-rows)");
+      }
+    }
+    if (run_.regime.l2 == L2State::cold) {
+      run_.conditions["before"]["cold_pool_bytes"] = std::to_string(copies_ * touched_bytes());
+    }
+  }
+
+  void release_data() {
+    for (Candidate& candidate : candidates_) {
+      candidate.prepared.clear();
+    }
+    workload_.reset();
+  }
+
+  // One for all arms: they never run at the same time. The arm that asks for more than there is goes without.
+  void allocate_workspace() {
+    for (;;) {
+      Candidate* hungriest = nullptr;
+      std::size_t bytes = 0;
+      for (Candidate& candidate : candidates_) {
+        const std::size_t own = candidate.out ? 0 : candidate.largest.workspace_bytes;
+        if (own > bytes) {
+          hungriest = &candidate;
+          bytes = own;
+        }
+      }
+      if (hungriest == nullptr) {
+        return;
+      }
+      try {
+        workspace_ = Block(backend_.memory(), bytes);
+        return;
+      } catch (const OutOfMemory& error) {
+        if (hungriest->is_default) {
+          throw;
+        }
+        give_up(*hungriest, Outcome::out_of_memory,
+                bytes_text(static_cast<double>(bytes)) + " of workspace: " + error.what());
+      }
+    }
+  }
+
+  // Least bytes a launch reads of one copy: those at one row.
+  std::size_t touched_bytes() const {
+    return std::max<std::size_t>(1, operation_.workload_bytes_per_copy(problem_, 1));
+  }
+
+  int planned_copies(std::size_t copy_bytes) {
+    if (run_.regime.l2 == L2State::hot) {
+      return 1;
+    }
+    double each = static_cast<double>(copy_bytes);
+    for (const Candidate& candidate : candidates_) {
+      each += candidate.out ? 0 : static_cast<double>(candidate.largest.cached_bytes);
+    }
+    const double wanted =
+        std::ceil(static_cast<double>(backend_.cold_pool_bytes()) / static_cast<double>(touched_bytes()));
+    const double possible =
+        kMemoryShare * static_cast<double>(backend_.memory().available_bytes()) / std::max(each, 1.0);
+    return static_cast<int>(std::clamp(std::min(wanted, possible), 1.0, static_cast<double>(kMaxCopies)));
+  }
+
+  // Makes the arm ready on the first `copies` copies, all with the config of the first. False: an attempt says why.
+  // `fewer_may_do`: OutOfMemory is thrown instead.
+  bool prepare(Candidate& candidate, std::size_t copies, bool fewer_may_do = false) {
+    try {
+      while (candidate.prepared.size() < copies) {
+        const std::size_t needed = candidate.largest.cached_bytes;
+        if (needed > backend_.memory().available_bytes()) {
+          throw OutOfMemory("it keeps " + bytes_text(static_cast<double>(needed)) + " beside each copy of the weights");
+        }
+        candidate.prepared.push_back(prepare_one(candidate, static_cast<int>(candidate.prepared.size())));
+        if (candidate.prepared.back() == nullptr) {
+          throw Failure("prepare() returned nothing");
+        }
+        candidate.config = candidate.prepared.back()->config();
+      }
+      return true;
+    } catch (const OutOfMemory& error) {
+      if (fewer_may_do) {
+        throw;
+      }
+      give_up(candidate, Outcome::out_of_memory, error.what());
+    } catch (const std::bad_alloc&) {
+      if (fewer_may_do) {
+        throw;
+      }
+      give_up(candidate, Outcome::out_of_memory, "host memory");
+    } catch (const std::exception& error) {
+      give_up(candidate, Outcome::failed, std::string("prepare: ") + error.what());
+    }
+    return false;
+  }
+
+  std::unique_ptr<Prepared> prepare_one(const Candidate& candidate, int copy) {
+    const Weights& weights = workload_->weights(copy);
+    if (copy == 0 && !candidate.config.empty()) {
+      try {
+        return candidate.arm->prepare(problem_, weights, candidate.config, options_.max_rows);
+      } catch (const ConfigNotRestorable&) {
+        return candidate.arm->prepare(problem_, weights, "", options_.max_rows);
+      }
+    }
+    return candidate.arm->prepare(problem_, weights, copy == 0 ? "" : candidate.config, options_.max_rows);
+  }
+
+  // --- budget -------------------------------------------------------------------------------------------------------
+
+  double spent_ns() const { return static_cast<double>(backend_.now_ns() - begin_ns_); }
+  double left_ns(double share) const { return share * budget_ns_ - spent_ns(); }
+
+  // Time of one launch that is to be expected: never less than at a smaller M; between two known M that of the larger.
+  double expected_ns(const Candidate& candidate, Rows m) const {
+    const auto above = candidate.launch_ns.lower_bound(m);
+    if (above != candidate.launch_ns.end()) {
+      return above->second;
+    }
+    if (above == candidate.launch_ns.begin()) {
+      return 0;
+    }
+    const auto below = std::prev(above);
+    return below->second * static_cast<double>(m) / static_cast<double>(below->first);
+  }
+  static double expected_check_ns(const std::map<Rows, double>& known, Rows m) {
+    const auto above = known.lower_bound(m);
+    if (above != known.end()) {
+      return above->second;
+    }
+    return known.empty() ? 0
+                         : known.rbegin()->second * static_cast<double>(m) / static_cast<double>(known.rbegin()->first);
+  }
+
+  // Rounds of one arm until the first look.
+  double rounds_ns(const Candidate& candidate, Rows m, bool with_placebo) const {
+    return (with_placebo ? 2 : 1) * kLooks.front() * std::max(expected_ns(candidate, m), backend_.min_round_ns());
+  }
+  // Whether the arm can be checked at M (`check_ns`), warmed up, and then timed until the first look, beside all that
+  // was promised already.
+  bool affordable(const Candidate& candidate, Rows m, bool with_placebo, double check_ns) const {
+    if (reserved_ns_ == 0 && with_placebo) {
+      return true;  // something must be measured
+    }
+    const double launch = expected_ns(candidate, m);
+    const double warm_up = (launch < kLongLaunchNs ? kWarmUps : 1) * launch;
+    return check_ns + warm_up + rounds_ns(candidate, m, with_placebo) + reserved_ns_ <= left_ns(1);
+  }
+
+  std::string over_budget_detail(const Candidate& candidate, Rows m) const {
+    const double launch = expected_ns(candidate, m);
+    return (launch > 0 ? "a launch is expected to take " + milliseconds(launch) + "; " : std::string()) +
+           milliseconds(std::max(0.0, left_ns(1))) + " of the budget were left, " + milliseconds(reserved_ns_) +
+           " of them promised";
+  }
+
+  // --- gate and warm-up ---------------------------------------------------------------------------------------------
+
+  // Checks every arm at M, warms it up, and adds the point if there is something to time.
+  void open(std::vector<Point>& points, Rows m, Role role) {
+    Point point{.m = m, .role = role, .launches = 1, .entries = {}, .measuring = true, .round_ns = 0};
+    const std::string& default_name = default_arm(run_.arm_set.defaults, m);
+    std::vector<Candidate*> order;
+    for (Candidate& candidate : candidates_) {
+      order.push_back(&candidate);
+    }
+    std::stable_partition(order.begin(), order.end(), [&](const Candidate* c) { return c->name() == default_name; });
+
+    const double reserved_before = reserved_ns_;
+    bool affordable_point = true;
+    bool first = true;
+    std::vector<std::pair<Candidate*, std::vector<double>>> warm;
+    std::map<const Candidate*, double> errors;
+    for (Candidate* candidate : order) {
+      if (candidate->out || candidate->raced) {
+        continue;
+      }
+      const bool is_default = candidate->name() == default_name;
+      if (const Eligibility eligibility = candidate->arm->supports(problem_, m, run_.device); !eligibility) {
+        note(m, *candidate, Outcome::ineligible, eligibility.reason);
+        continue;
+      }
+      if (const std::string reason = not_started(*candidate, m); !reason.empty() && !is_default) {
+        note(m, *candidate, Outcome::dropped, reason);
+        continue;
+      }
+      const double check_ns = expected_check_ns(first ? first_check_ns_ : later_check_ns_, m);
+      if (!affordable_point || !affordable(*candidate, m, is_default, check_ns)) {
+        affordable_point = affordable_point && !is_default;  // without its default arm an M is worth nothing
+        if (role == Role::grid) {
+          note(m, *candidate, Outcome::over_budget, over_budget_detail(*candidate, m));
+        }
+        continue;
+      }
+      report("checking", candidate->name() + " at " + std::to_string(m) + " rows");
+      const std::optional<double> error = pass_gate(*candidate, m, first);
+      if (!error) {
+        continue;
+      }
+      first = false;
+      errors[candidate] = *error;
+      if (plausible(gate_launch_ns_)) {
+        candidate->launch_ns[m] = gate_launch_ns_;
+      }
+      if (!affordable(*candidate, m, is_default, 0)) {
+        if (role == Role::grid) {
+          note(m, *candidate, Outcome::over_budget,
+               "its first launch took " + milliseconds(gate_launch_ns_) + "; " + over_budget_detail(*candidate, m));
+        }
+        continue;
+      }
+      std::vector<double> launches = warm_up(*candidate, m);
+      if (!launches.empty()) {
+        warm.emplace_back(candidate, std::move(launches));
+        reserved_ns_ += rounds_ns(*candidate, m, is_default);
+      }
+    }
+    reserved_ns_ = reserved_before;
+    add_entries(point, warm, errors, default_name);
+    if (!point.entries.empty()) {
+      points.push_back(std::move(point));
+    }
+  }
+
+  // Why the arm is not started at `m` (5× rule), or empty. It was far slower at two smaller row counts at least, and
+  // between them its time grew no less than that of the best.
+  std::string not_started(const Candidate& candidate, Rows m) const {
+    if (candidate.keep || candidate.is_default) {
+      return "";
+    }
+    const auto end = candidate.dropped.lower_bound(m);
+    if (candidate.dropped.empty() || end == candidate.dropped.begin() || std::prev(end) == candidate.dropped.begin()) {
+      return "";
+    }
+    const auto [first_m, first_factor] = *candidate.dropped.begin();
+    const auto [last_m, last_factor] = *std::prev(end);
+    const double first_ns = candidate.launch_ns.at(first_m), last_ns = candidate.launch_ns.at(last_m);
+    if (!(last_ns > 1.25 * first_ns) || !(last_factor > 0.9 * first_factor)) {
+      return "";
+    }
+    char text[160];
+    std::snprintf(text, sizeof(text), "not started: %.3g times the best at %lld rows (%s), %.3g at %lld (%s)",
+                  first_factor, static_cast<long long>(first_m), milliseconds(first_ns).c_str(), last_factor,
+                  static_cast<long long>(last_m), milliseconds(last_ns).c_str());
+    return text;
+  }
+
+  Launch launch_of(const Candidate& candidate, Rows m, std::size_t copy) const {
+    return {candidate.prepared[copy].get(), workload_->arguments(m, static_cast<int>(copy)), m, workspace_.workspace()};
+  }
+
+  static std::string status_text(const Status& status) {
+    std::string text = *status.message != '\0' ? status.message : "launch failed";
+    return status.detail != 0 ? text + " (" + std::to_string(status.detail) + ")" : text;
+  }
+
+  // Launches once over poisoned outputs and compares. The error, or nothing: an attempt says why.
+  std::optional<double> pass_gate(Candidate& candidate, Rows m, bool first) {
+    if (!prepare(candidate, 1)) {
+      return std::nullopt;
+    }
+    const std::int64_t begin = backend_.now_ns();
+    workload_->poison(m);
+    const Timing timing = backend_.run(launch_of(candidate, m, 0));
+    gate_launch_ns_ = timing.total_ns;
+    if (!timing.status.ok()) {
+      note(m, candidate, timing.status.code == Status::Code::out_of_memory ? Outcome::out_of_memory : Outcome::failed,
+           status_text(timing.status));
+      return std::nullopt;
+    }
+    const Check check = workload_->check(m, candidate.arm->numerics());
+    const double check_ns =
+        static_cast<double>(backend_.now_ns() - begin) - (plausible(timing.total_ns) ? timing.total_ns : 0);
+    (first ? first_check_ns_ : later_check_ns_)[m] = std::max(0.0, check_ns);
+    if (!check.ok || !std::isfinite(check.error) || check.error < 0) {
+      note(m, candidate, Outcome::wrong_result, check.detail.empty() ? "its error is not a number" : check.detail);
+      return std::nullopt;
+    }
+    return check.error;
+  }
+
+  // Times of the arm's untimed launches at M, that of the gate among them; empty if one failed. At least three, except
+  // for long launches of an arm that is warm from smaller row counts.
+  std::vector<double> warm_up(Candidate& candidate, Rows m) {
+    if (!prepare(candidate, copies_)) {
+      return {};
+    }
+    std::vector<double> launches{gate_launch_ns_};
+    const bool is_warm = !candidate.launch_ns.empty() && candidate.launch_ns.begin()->first < m;
+    while (launches.size() < static_cast<std::size_t>(kWarmUps)) {
+      if (is_warm && launches.front() >= kLongLaunchNs && !far_slower(candidate, launches.front(), m)) {
+        break;
+      }
+      const Timing timing = backend_.run(launch_of(candidate, m, launches.size() % copies_));
+      if (!timing.status.ok()) {
+        note(m, candidate, Outcome::failed, status_text(timing.status));
+        return {};
+      }
+      launches.push_back(timing.total_ns);
+    }
+    double best = 0;
+    for (const double time : launches) {
+      if (plausible(time) && (best == 0 || time < best)) {
+        best = time;
+      }
+    }
+    candidate.launch_ns[m] = best;
+    best_ns_[m] = best_ns_.contains(m) && best_ns_[m] > 0 && (best == 0 || best_ns_[m] < best) ? best_ns_[m] : best;
+    return launches;
+  }
+
+  bool far_slower(const Candidate& candidate, double time, Rows m) const {
+    const auto best = best_ns_.find(m);
+    return !candidate.keep && !candidate.is_default && best != best_ns_.end() && best->second > 0 &&
+           time > kFarSlower * best->second;
+  }
+
+  void add_entries(Point& point, const std::vector<std::pair<Candidate*, std::vector<double>>>& warm,
+                   const std::map<const Candidate*, double>& errors, const std::string& default_name) {
+    const double best = best_ns_.contains(point.m) ? best_ns_[point.m] : 0;
+    const double wanted = best > 0 ? std::ceil(backend_.min_round_ns() / best) : 1;
+    point.launches = static_cast<std::uint32_t>(std::clamp(wanted, 1.0, static_cast<double>(kMaxLaunches)));
+    for (const auto& [candidate, launches] : warm) {
+      const bool all_far = launches.size() >= static_cast<std::size_t>(kWarmUps) &&
+                           std::all_of(launches.begin(), launches.end(),
+                                       [&, c = candidate](double time) { return far_slower(*c, time, point.m); });
+      if (all_far) {
+        candidate->dropped[point.m] = candidate->launch_ns[point.m] / best;
+        note(point.m, *candidate, Outcome::dropped,
+             times(launches) + ": over " + std::to_string(static_cast<int>(kFarSlower)) + " times the best, " +
+                 milliseconds(best));
+        continue;
+      }
+      Entry entry;
+      entry.candidate = candidate;
+      entry.launch_ns = candidate->launch_ns[point.m];
+      const Cost cost = candidate->arm->cost(problem_, point.m);
+      entry.sample = {.m = point.m,
+                      .arm = candidate->name(),
+                      .role = point.role,
+                      .config = candidate->config,
+                      .launches = point.launches,
+                      .median_ns = 0,
+                      .mad_ns = 0,
+                      .dirty_mask = 0,
+                      .error = errors.at(candidate),
+                      .workspace_bytes = cost.workspace_bytes,
+                      .cached_bytes = cost.cached_bytes,
+                      .raw = {}};
+      const bool placebo = point.role == Role::grid && candidate->name() == default_name;
+      point.entries.push_back(std::move(entry));
+      if (placebo) {
+        Entry second;
+        second.candidate = candidate;
+        second.launch_ns = point.entries.back().launch_ns;
+        second.sample = point.entries.back().sample;
+        second.sample.role = Role::placebo;
+        point.entries.push_back(std::move(second));
+      }
+    }
+    update_expected(point);
+    reserved_ns_ += kLooks.front() * point.round_ns;
+  }
+
+  static void update_expected(Point& point) {
+    point.round_ns = 0;
+    for (const Entry& entry : point.entries) {
+      point.round_ns += entry.alive ? point.launches * entry.launch_ns : 0;
+    }
+  }
+
+  // --- rounds -------------------------------------------------------------------------------------------------------
+
+  // Times every entry once per round, all with the same number, until nothing is left to learn, `max_rounds`, or the
+  // end of the budget.
+  void time_rounds(std::vector<Point>& points, int max_rounds) {
+    for (int round = 0; round < max_rounds; ++round) {
+      std::vector<Point*> order;
+      for (Point& point : points) {
+        if (point.measuring) {
+          order.push_back(&point);
+        }
+      }
+      if (order.empty()) {
+        return;
+      }
+      for (std::size_t i = order.size(); i > 1; --i) {
+        std::swap(order[i - 1], order[random_.below(i)]);
+      }
+      ++round_number_;
+      const bool is_grid = order.front()->role == Role::grid;
+      const double share = round < kMinRounds ? kOverrun : round < kLooks.front() || !is_grid ? 1 : kGridShare;
+      bool timed = false;
+      for (Point* point : order) {
+        if (point->round_ns <= left_ns(share)) {
+          time_point(*point, static_cast<std::uint64_t>(round));
+          timed = true;
+        }
+      }
+      if (!timed && round == 0) {  // nothing at all would be worse than a little more time
+        time_point(**std::min_element(order.begin(), order.end(),
+                                      [](const Point* a, const Point* b) { return a->round_ns < b->round_ns; }),
+                   0);
+      }
+      if (!timed) {
+        return;
+      }
+      if (std::find(kLooks.begin(), kLooks.end(), round + 1) != kLooks.end() && is_grid) {
+        look(points);
+      }
+    }
+  }
+
+  void time_point(Point& point, std::uint64_t round) {
+    std::vector<Entry*> alive;
+    for (Entry& entry : point.entries) {
+      if (entry.alive) {
+        alive.push_back(&entry);
+      }
+    }
+    report(point.role == Role::grid ? "measuring" : "held-out", std::to_string(point.m) + " rows");
+    for (const std::size_t index : rotation(alive.size(), round)) {
+      time_entry(point, *alive[index]);
+    }
+    update_expected(point);
+    point.measuring =
+        std::any_of(point.entries.begin(), point.entries.end(), [](const Entry& entry) { return entry.alive; });
+  }
+
+  void time_entry(Point& point, Entry& entry) {
+    try {
+      for (int attempt = 0;; ++attempt) {
+        Batch& batch = next_batch(point, entry);
+        if (run_.regime.l2 == L2State::hot) {
+          backend_.run(launch_of(*entry.candidate, point.m, 0));  // what ran before was another arm's
+        }
+        const Timing timing = backend_.time(batch);
+        if (!timing.status.ok()) {
+          drop_entry(entry, Outcome::failed, status_text(timing.status));
+          return;
+        }
+        Round round{round_number_, 0, timing.total_ns, std::isfinite(timing.sm_clock_mhz) ? timing.sm_clock_mhz : 0};
+        if (!plausible(timing.total_ns)) {
+          // Never retried and never part of a statistic: a clock that lies once is not to be believed the next time.
+          round.flags = kDiscarded;
+          round.total_ns = std::isfinite(timing.total_ns) ? timing.total_ns : 0;
+          entry.sample.raw.push_back(round);
+          return;
+        }
+        if (!timing.discard) {
+          entry.sample.raw.push_back(round);
+          return;
+        }
+        round.flags = kDiscarded;
+        entry.sample.raw.push_back(round);
+        const std::int64_t pause = kFirstBackoffNs << attempt;
+        if (attempt == kRetries || static_cast<double>(pause) > left_ns(1)) {
+          return;
+        }
+        backend_.sleep_ns(pause);
+      }
+    } catch (const OutOfMemory& error) {
+      drop_entry(entry, Outcome::out_of_memory, error.what());
+    } catch (const std::bad_alloc&) {
+      drop_entry(entry, Outcome::out_of_memory, "host memory");
+    } catch (const DeviceError&) {
+      throw;  // nothing that runs after it can be believed
+    } catch (const Error& error) {
+      drop_entry(entry, Outcome::failed, error.what());
+    }
+  }
+
+  void drop_entry(Entry& entry, Outcome outcome, std::string detail) {
+    entry.alive = false;
+    entry.failed = true;
+    entry.batches.clear();
+    note(entry.sample.m, *entry.candidate, outcome, std::move(detail));
+  }
+
+  // The batch whose launches come next in the rotation over the copies. One cursor for all, so that what one batch has
+  // just touched is the last that another will.
+  Batch& next_batch(const Point& point, Entry& entry) {
+    const std::size_t launches = point.launches;
+    const std::size_t begin = launches >= copies_ ? 0 : cursor_ / launches * launches % copies_;
+    cursor_ += launches;
+    std::unique_ptr<Batch>& batch = entry.batches[begin];
+    if (batch == nullptr) {
+      std::vector<Launch> list;
+      list.reserve(launches);
+      for (std::size_t i = 0; i < launches; ++i) {
+        list.push_back(launch_of(*entry.candidate, point.m, (begin + i) % copies_));
+      }
+      batch = backend_.batch(run_.regime.launch_mode, std::move(list));
+    }
+    return *batch;
+  }
+
+  // --- looks --------------------------------------------------------------------------------------------------------
+
+  static const Entry* leader_of(const Point& point) {
+    const Entry* leader = nullptr;
+    double best = 0;
+    for (const Entry& entry : point.entries) {
+      const double median = median_ns(entry.sample);
+      if (entry.sample.role != Role::placebo && !entry.failed && plausible(median) &&
+          (leader == nullptr || median < best)) {
+        leader = &entry;
+        best = median;
+      }
+    }
+    return leader;
+  }
+
+  // Stops row counts where all is decided, and arms that lose everywhere. A thorough tuning only collects.
+  void look(std::vector<Point>& points) {
+    if (options_.thorough) {
+      return;
+    }
+    std::map<Candidate*, double> closest;  // smallest lower bound of time / leader's, over the row counts
+    for (Point& point : points) {
+      const Entry* leader = leader_of(point);
+      if (leader == nullptr) {
+        continue;
+      }
+      const std::string& default_name = default_arm(run_.arm_set.defaults, point.m);
+      const Entry* reference = nullptr;
+      double rivals = -1;
+      for (const Entry& entry : point.entries) {
+        rivals += entry.sample.role != Role::placebo && !entry.failed ? 1 : 0;
+        if (entry.sample.role != Role::placebo && !entry.failed && entry.sample.arm == default_name) {
+          reference = &entry;
+        }
+      }
+      const double alpha = kAlphaPerLook / std::max(1.0, rivals);
+      bool decided = true;
+      for (const Entry& entry : point.entries) {
+        if (entry.sample.role == Role::placebo || entry.failed) {
+          continue;
+        }
+        const Ratio to_leader = compare(paired_ratios(entry.sample, leader->sample), alpha);
+        if (&entry != leader) {
+          decided = decided && to_leader.comparison != Comparison::open;
+        }
+        if (reference != nullptr && &entry != reference) {
+          const Ratio to_default = compare(paired_ratios(entry.sample, reference->sample), alpha);
+          decided = decided && to_default.comparison != Comparison::open;
+        }
+        const double low = &entry == leader ? 1 : to_leader.low;
+        const auto [found, inserted] = closest.try_emplace(entry.candidate, low);
+        found->second = inserted ? low : std::min(found->second, low);
+      }
+      point.measuring = point.measuring && !decided;
+    }
+    for (const auto& [candidate, low] : closest) {
+      if (candidate->is_default || candidate->keep || candidate->raced || !(low > kRaceMargin)) {
+        continue;
+      }
+      candidate->raced = true;
+      char text[96];
+      std::snprintf(text, sizeof(text), "slower than the best at every row count, by %.3g%% at least", 100 * (low - 1));
+      note(0, *candidate, Outcome::dropped, text);
+      for (Point& point : points) {
+        for (Entry& entry : point.entries) {
+          entry.alive = entry.alive && entry.candidate != candidate;
+        }
+        update_expected(point);
+      }
+    }
+  }
+
+  // --- results ------------------------------------------------------------------------------------------------------
+
+  // Samples that have a round that counts, with their statistics and dirty bits; attempts for the others.
+  void finish(std::vector<Point>& points, bool is_grid) {
+    const CleanLimits limits = backend_.limits();
+    std::vector<double> placebo_ratios;
+    for (Point& point : points) {
+      std::vector<const Sample*> samples;
+      const Sample* placebo = nullptr;
+      for (const Entry& entry : point.entries) {
+        if (!entry.failed) {
+          samples.push_back(&entry.sample);
+          placebo = entry.sample.role == Role::placebo ? &entry.sample : placebo;
+        }
+      }
+      if (placebo != nullptr) {
+        for (const Sample* sample : samples) {
+          if (sample->role == Role::grid && sample->arm == placebo->arm) {
+            const std::vector<double> ratios = paired_ratios(*sample, *placebo);
+            placebo_ratios.insert(placebo_ratios.end(), ratios.begin(), ratios.end());
+          }
+        }
+      }
+      const std::uint64_t point_bits =
+          discarded_share(samples) > limits.discarded_share ? bit(Dirty::discarded_rounds) : 0;
+      for (Entry& entry : point.entries) {
+        emit(entry, point_bits, limits);
+      }
+    }
+    if (is_grid) {
+      run_.dirty_mask |= placebo_bits(placebo_ratios, limits);
+    }
+  }
+
+  void emit(Entry& entry, std::uint64_t point_bits, const CleanLimits& limits) {
+    Sample& sample = entry.sample;
+    const bool placebo = sample.role == Role::placebo;
+    sample.median_ns = median_ns(sample);
+    sample.mad_ns = mad_ns(sample);
+    entry.batches.clear();
+    if (entry.failed) {
+      return;
+    }
+    if (plausible(sample.median_ns)) {
+      sample.dirty_mask = dirty_bits(sample, limits) | point_bits;
+      run_.samples.push_back(std::move(sample));
+      return;
+    }
+    if (placebo) {
+      return;
+    }
+    if (sample.raw.empty()) {
+      if (sample.role == Role::grid) {
+        note(sample.m, *entry.candidate, Outcome::over_budget, "the budget ended before its first round");
+      }
+      return;
+    }
+    const bool lied = (dirty_bits(sample, limits) & bit(Dirty::implausible)) != 0 &&
+                      std::any_of(sample.raw.begin(), sample.raw.end(),
+                                  [](const Round& round) { return !plausible(round.total_ns); });
+    note(sample.m, *entry.candidate, Outcome::failed,
+         lied ? "implausible: no round had a time that is finite and above zero"
+              : "all " + std::to_string(sample.raw.size()) + " rounds were discarded by the back end");
+  }
+
+  // Row counts off the grid, with every arm that is still in the race.
+  void measure_held_out() {
+    Rows largest = 0;
+    for (const Sample& sample : run_.samples) {
+      largest = std::max(largest, sample.m);
+    }
+    std::vector<Point> points;
+    reserved_ns_ = 0;
+    for (const Rows m : off_grid(largest, rows_, kHeldOutPoints, random_)) {
+      if (reserved_ns_ == 0 && !fits_held_out(m)) {
+        break;
+      }
+      open(points, m, Role::held_out);
+    }
+    time_rounds(points, kLooks.front());
+    finish(points, false);
+  }
+
+  bool fits_held_out(Rows m) const {
+    double round = 0;
+    for (const Candidate& candidate : candidates_) {
+      round += candidate.out || candidate.raced ? 0 : std::max(expected_ns(candidate, m), backend_.min_round_ns());
+    }
+    return kLooks.front() * round <= left_ns(1);
+  }
+
+  void report(const char* stage, const std::string& detail) {
+    if (!progress_) {
+      return;
+    }
+    const std::int64_t now = backend_.now_ns();
+    if (reported_ns_ && now - *reported_ns_ < 100'000'000) {
+      return;
+    }
+    reported_ns_ = now;
+    progress_({stage, std::clamp(spent_ns() / budget_ns_, 0.0, 1.0), detail});
+  }
+
+  Backend& backend_;
+  const Operation& operation_;
+  const Problem& problem_;
+  const TuneOptions& options_;
+  const OnProgress& progress_;
+  const std::int64_t begin_ns_;
+  const double budget_ns_;
+  Run run_;
+  std::vector<Rows> rows_;
+  Random random_{0};
+  std::map<std::pair<Rows, std::string>, Attempt> attempts_;
+  std::map<Rows, double> best_ns_, first_check_ns_, later_check_ns_;
+  double gate_launch_ns_ = 0;
+  double reserved_ns_ = 0;  // promised to points that are open, until the first look
+  std::uint32_t round_number_ = 0;
+  std::size_t cursor_ = 0, copies_ = 1;
+  std::optional<std::int64_t> reported_ns_;
+  // Released in the reverse order: what arms derived goes before the weights, and all before the workspace.
+  Block workspace_;
+  std::unique_ptr<Workload> workload_;
+  std::vector<Candidate> candidates_;
+};
+
+}  // namespace
+
+Run measure(Backend& backend, const Operation& operation, const Problem& problem, const TuneOptions& options,
+            std::span<const Run> known, const OnProgress& progress) {
+  return Measurement(backend, operation, problem, options, known, progress).measure();
+}
+
+}  // namespace crossover

@@ -1,0 +1,141 @@
+#include "crossover/tuner/tuner.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "crossover/dispatch/resolve.hpp"
+
+namespace crossover {
+namespace {
+
+constexpr std::int64_t kFirstRetryUs =
+    std::int64_t{600} * 1'000'000;  // a failed tuning is tried again after 10 minutes
+
+std::vector<Run> loaded(Store& store, std::vector<Run> runs) {
+  std::erase_if(runs, [&](Run& run) { return !store.load(run); });
+  return runs;
+}
+
+// The segments of the newest stored verdict for the default policy, if every arm in them is still what it was.
+std::vector<Segment> incumbent_segments(Store& store, const EvidenceKey& key, const ArmSet& now) {
+  const std::vector<Verdict> verdicts = store.verdicts(key);
+  for (auto verdict = verdicts.rbegin(); verdict != verdicts.rend(); ++verdict) {
+    if (!(verdict->policy == Policy{}) || verdict->segments.empty()) {
+      continue;
+    }
+    for (const Id& id : verdict->run_ids) {
+      const std::optional<Run> run = store.run(id);
+      if (!run) {
+        return {};
+      }
+      for (const Segment& segment : verdict->segments) {
+        const ArmRecord* old_arm = run->arm_set.find(segment.arm);
+        const ArmRecord* new_arm = now.find(segment.arm);
+        if (old_arm == nullptr || new_arm == nullptr || old_arm->id != new_arm->id) {
+          return {};
+        }
+      }
+    }
+    return verdict->segments;
+  }
+  return {};
+}
+
+}  // namespace
+
+Tuner::Tuner(Backend& backend, Store& store, TuneOptions options, OnProgress progress)
+    : backend_(backend), store_(store), options_(std::move(options)), progress_(std::move(progress)) {}
+
+Tuning Tuner::tune(const Operation& operation, const Problem& problem) { return tune(operation, problem, options_); }
+
+Tuning Tuner::tune(const Operation& operation, const Problem& problem, const TuneOptions& options) {
+  const std::lock_guard lock(mutex_);
+  return tune_locked(operation, problem, options);
+}
+
+Tuning Tuner::tune_locked(const Operation& operation, const Problem& problem, const TuneOptions& options) {
+  const std::int64_t begin_ns = backend_.now_ns();
+  const Problem normalised = operation.normalise(problem);
+  EvidenceKey key{backend_.device(),
+                  normalised,
+                  {options.launch_mode.value_or(backend_.launch_modes().front()), options.l2, "normal"}};
+
+  std::vector<Run> known;
+  try {
+    known = loaded(store_, store_.runs(key));
+  } catch (const StoreError&) {
+    known.clear();  // only configs to restore would come from it; writing will say what is wrong
+  }
+
+  Tuning tuning;
+  tuning.run = measure(backend_, operation, normalised, options, known, progress_);
+  try {
+    tuning.run.id = store_.append(tuning.run);
+    const Current current{backend_.device(), tuning.run.environment, backend_.conditions(), tuning.run.arm_set};
+    const std::vector<Run> evidence = loaded(store_, select_evidence(current, key, store_.runs(key)).runs);
+    tuning.verdict = decide(key, evidence, Policy{}, incumbent_segments(store_, key, tuning.run.arm_set));
+    tuning.verdict.id = store_.put(tuning.verdict);
+  } catch (const StoreError& error) {
+    tuning.not_stored = error.what();
+    tuning.verdict = decide(key, {&tuning.run, 1}, Policy{});
+  }
+  for (const Sample& sample : tuning.run.samples) {
+    if (sample.role == Role::grid) {
+      ++tuning.rows_measured;
+      tuning.rows_dirty += sample.dirty_mask != 0 || tuning.run.dirty_mask != 0 ? 1 : 0;
+    }
+  }
+  tuning.duration_s = static_cast<double>(backend_.now_ns() - begin_ns) * 1e-9;
+  return tuning;
+}
+
+void Tuner::tune(const Miss& miss) {
+  if (miss.operation == nullptr) {
+    throw InvalidArgument("a problem cannot be tuned without its operation");
+  }
+  if (miss.key.device != backend_.device()) {
+    throw InvalidArgument("this tuner measures " + backend_.device().model + ", not " + miss.key.device.model);
+  }
+  if (miss.key.regime.fill != "normal") {
+    throw InvalidArgument("activations can only be filled with normal values, not " + miss.key.regime.fill);
+  }
+  const std::int64_t asked_us = backend_.unix_time_us();
+  const std::lock_guard lock(mutex_);
+  TuneOptions options = options_;
+  options.launch_mode = miss.key.regime.launch_mode;
+  options.l2 = miss.key.regime.l2;
+  if (miss.max_rows > 0) {
+    options.max_rows = miss.max_rows;
+  }
+  try {
+    // While this call waited, another one may have measured the same.
+    const std::vector<Run> runs = store_.runs(miss.key);
+    if (std::any_of(runs.begin(), runs.end(), [&](const Run& run) { return run.started_us >= asked_us; })) {
+      return;
+    }
+    const Tuning tuning = tune_locked(*miss.operation, miss.key.problem, options);
+    if (!tuning.not_stored.empty()) {
+      throw StoreError("what was measured could not be stored: " + tuning.not_stored);
+    }
+    store_.served(miss.key);
+  } catch (...) {
+    try {
+      store_.failed(miss.key, backend_.unix_time_us() + kFirstRetryUs);
+    } catch (const StoreError&) {
+      // The first error is the one to report.
+    }
+    throw;
+  }
+}
+
+void Tuner::record(const Miss& miss) {
+  store_.request({.key = miss.key,
+                  .max_m = miss.max_rows > 0 ? miss.max_rows : options_.max_rows,
+                  .reason = miss.reason,
+                  .low_priority = miss.low_priority,
+                  .count = 0,
+                  .fails = 0,
+                  .not_before_us = 0});
+}
+
+}  // namespace crossover

@@ -101,6 +101,25 @@ __global__ void __launch_bounds__(kThreads) scaled_range_kernel(const Dequantise
   }
 }
 
+// The 16-byte vectors of `w` that lie whole in it, and the bytes before and after them.
+__global__ void __launch_bounds__(kThreads) count_nan_codes_kernel(const std::uint8_t* w, std::int64_t bytes,
+                                                                  unsigned long long* count) {
+  const std::int64_t first = std::int64_t{blockIdx.x} * kThreads + threadIdx.x, stride = std::int64_t{gridDim.x} * kThreads;
+  const std::int64_t head = min(bytes, static_cast<std::int64_t>((16 - reinterpret_cast<std::uintptr_t>(w) % 16) % 16));
+  const std::int64_t vectors = (bytes - head) / 16;
+  unsigned long long found = 0;
+  for (std::int64_t i = first; i < vectors; i += stride) {
+    const uint4 raw = __ldg(reinterpret_cast<const uint4*>(w + head) + i);
+    for (const std::uint32_t word : {raw.x, raw.y, raw.z, raw.w}) {
+      found += static_cast<unsigned>(__popc(((word & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u));
+    }
+  }
+  for (std::int64_t i = first; i < bytes - vectors * 16; i += stride) {
+    found += (__ldg(w + (i < head ? i : i + vectors * 16)) & 0x7Fu) == 0x7Fu ? 1u : 0u;
+  }
+  if (found != 0) atomicAdd(count, found);
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kThreads) narrow_kernel(const float* in, T* out, std::int64_t count) {
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
@@ -129,6 +148,13 @@ cudaError_t dequantise_launch(const DequantiseCall& call, bool bf16, cudaStream_
 
 cudaError_t scaled_range_launch(const DequantiseCall& call, std::uint32_t* range, cudaStream_t stream) {
   scaled_range_kernel<<<grid_for(call.n, (call.k + 15) / 16), kThreads, 0, stream>>>(call, range);
+  return cudaGetLastError();
+}
+
+cudaError_t count_nan_codes_launch(const std::uint8_t* w, std::int64_t bytes, unsigned long long* count,
+                                   cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>((bytes / 16 + kThreads) / kThreads, kMostBlocks));
+  count_nan_codes_kernel<<<blocks, kThreads, 0, stream>>>(w, bytes, count);
   return cudaGetLastError();
 }
 

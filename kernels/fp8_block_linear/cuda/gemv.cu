@@ -27,7 +27,7 @@ struct Cursor {
   int block = 0, m_tile = 0;
 };
 
-template <typename T, int kMTiles, int kTokenTiles, bool kAligned>
+template <typename T, int kMTiles, int kTokenTiles, bool kFast>
 __global__ void __launch_bounds__(kMaxWarps * 32, 1) gemv_kernel(const LinearCall p, const int tile_groups) {
   extern __shared__ uint4 shared[];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1) gemv_kernel(const LinearCal
         const int token = n * 8 + g;
         const std::int64_t column = std::int64_t{block} * 128 + h * 64 + t * 16;
         const T* const row = static_cast<const T*>(p.x) + token * p.x_stride;
-        if (kAligned || p.x_granule == 16) {
+        if (kFast || p.x_granule == 16) {
           uint4 a = make_uint4(0, 0, 0, 0), b = a;
           if (token < p.m && column < p.k) a = load16_in_order(row + column);
           if (token < p.m && column + 8 < p.k) b = load16_in_order(row + column + 8);
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1) gemv_kernel(const LinearCal
       for (int i = 0; i < 4; ++i) {
         const std::int64_t row = (group + i / 2) * 8 + g;
         if (group + i / 2 < limit && row < p.n) {
-          stage16<kAligned>(ring + (slot * 4 + i) * 32, p.w + row * p.k, column + 64 * (i % 2), p.k, true,
+          stage16<kFast>(ring + (slot * 4 + i) * 32, p.w + row * p.k, column + 64 * (i % 2), p.k, true,
                             p.w_granule);
         }
       }
@@ -126,7 +126,13 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1) gemv_kernel(const LinearCal
 #pragma unroll
       for (int n = 0; n < kTokenTiles; ++n) {
 #pragma unroll
-        for (int i = 0; i < 16; ++i) x[n][i / 8][i % 8] = x_next[n][i / 8][i % 8];
+        for (int i = 0; i < 16; i += 2) {
+          const std::uint32_t first = x_next[n][i / 8][i % 8], second = x_next[n][i / 8][i % 8 + 1];
+          // Decoded weights come in this order.
+          constexpr bool kPermute = kFast && Format<T>::kPermutes;
+          x[n][i / 8][i % 8] = kPermute ? __byte_perm(first, second, 0x5410) : first;
+          x[n][i / 8][i % 8 + 1] = kPermute ? __byte_perm(first, second, 0x7632) : second;
+        }
       }
       scale0 = scale0_next;
       scale1 = scale1_next;
@@ -152,8 +158,8 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1) gemv_kernel(const LinearCal
 #pragma unroll
           for (int step = 0; step < 4; ++step) {
             std::uint32_t a[4];
-            Format<T>::decode(low[step], a[0], a[2]);
-            Format<T>::decode(high[step], a[1], a[3]);
+            Format<T>::template decode<kFast>(low[step], a[0], a[2]);
+            Format<T>::template decode<kFast>(high[step], a[1], a[3]);
 #pragma unroll
             for (int n = 0; n < kTokenTiles; ++n) multiply<T>(part[n], a, x[n][h][2 * step], x[n][h][2 * step + 1]);
           }
@@ -214,21 +220,21 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1) gemv_kernel(const LinearCal
 
 using Kernel = void (*)(LinearCall, int);
 
-template <typename T, bool kAligned>
+template <typename T, bool kFast>
 Kernel kernel_for(int m_tiles, int token_tiles) {
-  if constexpr (kAligned) {
+  if constexpr (kFast) {
     if (m_tiles == 1) return token_tiles == 1 ? gemv_kernel<T, 1, 1, true> : gemv_kernel<T, 1, 2, true>;
     if (m_tiles == 4) return token_tiles == 1 ? gemv_kernel<T, 4, 1, true> : gemv_kernel<T, 4, 2, true>;
   }
-  return token_tiles == 1 ? gemv_kernel<T, 2, 1, kAligned> : gemv_kernel<T, 2, 2, kAligned>;
+  return token_tiles == 1 ? gemv_kernel<T, 2, 1, kFast> : gemv_kernel<T, 2, 2, kFast>;
 }
 
-Kernel kernel_for(bool bf16, bool aligned, const GemvPlan& plan, int token_tiles) {
+Kernel kernel_for(bool bf16, bool fast, const GemvPlan& plan, int token_tiles) {
   if (bf16) {
-    return aligned ? kernel_for<Bf16, true>(plan.m_tiles, token_tiles)
+    return fast ? kernel_for<Bf16, true>(plan.m_tiles, token_tiles)
                    : kernel_for<Bf16, false>(plan.m_tiles, token_tiles);
   }
-  return aligned ? kernel_for<F16, true>(plan.m_tiles, token_tiles)
+  return fast ? kernel_for<F16, true>(plan.m_tiles, token_tiles)
                  : kernel_for<F16, false>(plan.m_tiles, token_tiles);
 }
 
@@ -240,9 +246,9 @@ std::size_t gemv_shared_bytes(const GemvPlan& plan, int token_tiles) {
          2 * warps * static_cast<std::size_t>(plan.m_tiles * token_tiles) * 32 * sizeof(float4);
 }
 
-cudaError_t gemv_configure(bool bf16, bool aligned, const GemvPlan& plan) {
+cudaError_t gemv_configure(bool bf16, bool fast, const GemvPlan& plan) {
   for (int token_tiles = 1; token_tiles <= 2; ++token_tiles) {
-    const cudaError_t error = cudaFuncSetAttribute(kernel_for(bf16, aligned, plan, token_tiles),
+    const cudaError_t error = cudaFuncSetAttribute(kernel_for(bf16, fast, plan, token_tiles),
                                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                    static_cast<int>(gemv_shared_bytes(plan, token_tiles)));
     if (error != cudaSuccess) return error;
@@ -250,9 +256,9 @@ cudaError_t gemv_configure(bool bf16, bool aligned, const GemvPlan& plan) {
   return cudaSuccess;
 }
 
-cudaError_t gemv_launch(const LinearCall& call, bool bf16, bool aligned, const GemvPlan& plan, cudaStream_t stream) {
+cudaError_t gemv_launch(const LinearCall& call, bool bf16, bool fast, const GemvPlan& plan, cudaStream_t stream) {
   const int token_tiles = call.m <= 8 ? 1 : 2;
-  kernel_for(bf16, aligned, plan, token_tiles)<<<plan.blocks, plan.warps * 32, gemv_shared_bytes(plan, token_tiles),
+  kernel_for(bf16, fast, plan, token_tiles)<<<plan.blocks, plan.warps * 32, gemv_shared_bytes(plan, token_tiles),
                                                   stream>>>(call, plan.groups);
   return cudaGetLastError();
 }

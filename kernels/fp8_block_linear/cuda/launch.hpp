@@ -26,8 +26,9 @@ struct LinearCall {
   // are a multiple. 16 for both is what the fast paths need.
   std::int32_t w_granule = 1, x_granule = 2;
   bool y_pairs = false;  // two neighbouring elements of Y may be written as one word
-  bool y_vectors = false;  // eight of them as 16 bytes
 };
+
+// `fast`, below: kernels for granules of 16 and weights without a NaN code. The others take anything.
 
 // How gemv_warp covers a problem; the same for every row count, so that a row's bits do not depend on it.
 struct GemvPlan {
@@ -40,8 +41,8 @@ struct GemvPlan {
 inline constexpr int kGemvMaxRows = 16;
 std::size_t gemv_shared_bytes(const GemvPlan& plan, int token_tiles);
 // Lets the kernels have the shared memory that they need on the current device.
-cudaError_t gemv_configure(bool bf16, bool aligned, const GemvPlan& plan);
-cudaError_t gemv_launch(const LinearCall& call, bool bf16, bool aligned, const GemvPlan& plan, cudaStream_t stream);
+cudaError_t gemv_configure(bool bf16, bool fast, const GemvPlan& plan);
+cudaError_t gemv_launch(const LinearCall& call, bool bf16, bool fast, const GemvPlan& plan, cudaStream_t stream);
 
 // Row stride of the shared tiles: 32 + padding floats.
 cudaError_t tiled_scalar_launch(const LinearCall& call, bool bf16, int padding, cudaStream_t stream);
@@ -49,19 +50,18 @@ cudaError_t tiled_scalar_launch(const LinearCall& call, bool bf16, int padding, 
 // Tile shapes of tensor_core: rows of X times rows of W.
 struct TensorCoreTile {
   int m = 0, n = 0;
-  int k_groups = 1;      // groups of warps, each with its own 128-K blocks
-  bool unaligned = false;  // whether there is a kernel for rows that are not aligned to 16 bytes
+  int k_groups = 1;  // groups of warps, each with its own 128-K blocks
 };
-inline constexpr TensorCoreTile kTensorCoreTiles[] = {
-    {32, 32, 8, false}, {32, 64, 4, false}, {64, 64, 4, true}, {64, 128, 2, false}, {128, 128, 1, true}};
-inline constexpr int kTensorCoreTileCount = 5;
+inline constexpr TensorCoreTile kTensorCoreTiles[] = {{32, 32, 8}, {32, 64, 4},  {64, 32, 4},   {64, 64, 4},
+                                                      {64, 128, 2}, {128, 64, 2}, {128, 128, 1}, {128, 256, 1}};
+inline constexpr int kTensorCoreTileCount = 8;
 struct TensorCorePlan {
   int stages = 2;  // 2, 3 or 4
   int blocks = 1;  // the most that the grid has: the device's multiprocessors
 };
 std::size_t tensor_core_shared_bytes(int tile, int stages);
-cudaError_t tensor_core_configure(int tile, bool bf16, bool aligned, const TensorCorePlan& plan);
-cudaError_t tensor_core_launch(int tile, const LinearCall& call, bool bf16, bool aligned, const TensorCorePlan& plan,
+cudaError_t tensor_core_configure(int tile, bool bf16, bool fast, const TensorCorePlan& plan);
+cudaError_t tensor_core_launch(int tile, const LinearCall& call, bool bf16, bool fast, const TensorCorePlan& plan,
                                cudaStream_t stream);
 
 // The scaled weight of rows [0, n) as bf16 or f16, `out_stride` elements a row (a multiple of 8, out aligned to 16
@@ -79,6 +79,9 @@ cudaError_t dequantise_launch(const DequantiseCall& call, bool bf16, cudaStream_
 // Writes to range[0] and range[1] the bits of the smallest |w·s| above zero and of the largest (finite) one; the caller
 // has set them to 0x7F800000 and 0.
 cudaError_t scaled_range_launch(const DequantiseCall& call, std::uint32_t* range, cudaStream_t stream);
+// Adds to *count the number of NaN codes in w.
+cudaError_t count_nan_codes_launch(const std::uint8_t* w, std::int64_t bytes, unsigned long long* count,
+                                   cudaStream_t stream);
 // bf16 or f16 from f32, rounded to nearest.
 cudaError_t narrow_launch(const float* in, void* out, std::int64_t count, bool bf16, cudaStream_t stream);
 

@@ -14,9 +14,13 @@
 // g + 8; that is four steps of the instruction. Eight lanes are served at once: two neighbouring rows, of which the exclusive
 // or puts one's vectors between the other's, so all eight lie in different banks.
 //
-// Each 128-K partial sum is multiplied by its f32 block scale before it is added: nothing is rounded to 16 bits but Y.
+// Block scales are applied without a second set of sums: a scale is a power of two, by which the weights are multiplied as
+// they are decoded (exact), times a rest in [1, 2); the sums are kept in units of the current block's rest, that is,
+// multiplied by the quotient of two rests between blocks, in f32, and by the last rest at the end. Scales without such a
+// power (0, infinity, NaN) are factors of the weights and leave the unit alone. Nothing is rounded to 16 bits but Y.
 
 #include "device.cuh"
+#include "tensor_core_tiles.hpp"
 
 namespace crossover::fp8_block_linear_detail {
 
@@ -48,12 +52,12 @@ struct TileOrder {
   }
 };
 
-template <typename T, int kTileM, int kTileN, int kWarpM, int kWarpN, int kGroups, bool kAligned>
+template <typename T, int kTileM, int kTileN, int kWarpM, int kWarpN, int kGroups, bool kFast>
 __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN, kGroups>::kThreads, 1)
     tensor_core_kernel(const LinearCall p, const int stages) {
   using Shape = TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN, kGroups>;
   constexpr int kThreads = Shape::kThreads, kMmaM = kWarpM / 16, kMmaN = kWarpN / 8;
-  static_assert(128 % kTileN == 0, "a tile must lie in one row of scales");
+  static_assert(128 % kWarpN == 0, "a warp's columns must lie in one row of scales");
   static_assert(kTileM * 16 * kGroups % kThreads == 0 && kTileN * 8 * kGroups % kThreads == 0);
   static_assert(kThreads % 16 == 0 && (kGroups & (kGroups - 1)) == 0);
   extern __shared__ uint4 shared[];
@@ -81,7 +85,7 @@ __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN
         const int index = thread + i * kThreads, row = index / 16 % kTileM, vector = index % 16;
         const int of_group = index / 16 / kTileM;
         const std::int64_t m = load_m * kTileM + row;
-        stage16<kAligned>(stage + of_group * Shape::kBlockVectors + row * 16 + (vector ^ (row & 1)),
+        stage16<kFast>(stage + of_group * Shape::kBlockVectors + row * 16 + (vector ^ (row & 1)),
                           reinterpret_cast<const unsigned char*>(static_cast<const T*>(p.x) + m * p.x_stride),
                           (first_block + of_group) * 256 + vector * 16, p.k * 2, m < p.m, p.x_granule);
       }
@@ -90,7 +94,7 @@ __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN
         const int index = thread + i * kThreads, row = index / 8 % kTileN, vector = index % 8;
         const int of_group = index / 8 / kTileN;
         const std::int64_t n = load_n * kTileN + row;
-        stage16<kAligned>(
+        stage16<kFast>(
             stage + of_group * Shape::kBlockVectors + kTileM * 16 + row * 8 + (vector ^ ((row & 1) << 2)),
             p.w + n * p.k, (first_block + of_group) * 128 + vector * 16, p.k, n < p.n, p.w_granule);
       }
@@ -109,7 +113,10 @@ __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN
   for (std::int64_t tile = blockIdx.x; tile < tile_count; tile += gridDim.x) {
     std::int64_t tile_m = 0, tile_n = 0;
     order.at(tile, tile_m, tile_n);
-    const float* const scale_row = p.scales + tile_n * kTileN / 128 * p.k_blocks;
+    // Columns beyond N have no row of scales; what they compute is not stored.
+    const std::int64_t first_column = min(tile_n * kTileN + warp_n, p.n - 1);
+    const float* const scale_row = p.scales + first_column / 128 * p.k_blocks;
+    float unit = 1;
     float sum[kMmaM][kMmaN][4] = {};
     for (int step = 0; step < steps; ++step) {
       const int block = step * kGroups + group;
@@ -127,7 +134,18 @@ __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN
       const uint4* const w_stage = x_stage + kTileM * 16;
       stage_index = stage_index + 1 == stages ? 0 : stage_index + 1;
 
-      float part[kMmaM][kMmaN][4] = {};
+      const BlockFactor split = split_scale<T>(scale, unit);
+      const std::uint32_t factor = Format<T>::template factor_word<kFast>(split.factor);
+      const float rescale = unit / split.rest;
+      unit = split.rest;
+#pragma unroll
+      for (int m = 0; m < kMmaM; ++m) {
+#pragma unroll
+        for (int n = 0; n < kMmaN; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sum[m][n][i] *= rescale;
+        }
+      }
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         uint4 w[kMmaN];
@@ -141,8 +159,11 @@ __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN
           std::uint32_t b[kMmaN][2][2];
 #pragma unroll
           for (int n = 0; n < kMmaN; ++n) {
-            Format<T>::decode(half == 0 ? w[n].x : w[n].z, b[n][0][0], b[n][0][1]);
-            Format<T>::decode(half == 0 ? w[n].y : w[n].w, b[n][1][0], b[n][1][1]);
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+              const std::uint32_t word = half == 0 ? (i == 0 ? w[n].x : w[n].y) : (i == 0 ? w[n].z : w[n].w);
+              Format<T>::template decode_times<kFast>(word, factor, b[n][i][0], b[n][i][1]);
+            }
           }
 #pragma unroll
           for (int m = 0; m < kMmaM; ++m) {
@@ -150,20 +171,19 @@ __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN
             const uint4 low = x_stage[row * 16 + vector], high = x_stage[(row + 8) * 16 + vector];
             const std::uint32_t a0[4] = {low.x, high.x, low.y, high.y}, a1[4] = {low.z, high.z, low.w, high.w};
 #pragma unroll
-            for (int n = 0; n < kMmaN; ++n) {
-              multiply<T>(part[m][n], a0, b[n][0][0], b[n][0][1]);
-              multiply<T>(part[m][n], a1, b[n][1][0], b[n][1][1]);
-            }
+            for (int n = 0; n < kMmaN; ++n) multiply<T>(sum[m][n], a0, b[n][0][0], b[n][0][1]);
+#pragma unroll
+            for (int n = 0; n < kMmaN; ++n) multiply<T>(sum[m][n], a1, b[n][1][0], b[n][1][1]);
           }
         }
       }
+    }
 #pragma unroll
-      for (int m = 0; m < kMmaM; ++m) {
+    for (int m = 0; m < kMmaM; ++m) {
 #pragma unroll
-        for (int n = 0; n < kMmaN; ++n) {
+      for (int n = 0; n < kMmaN; ++n) {
 #pragma unroll
-          for (int i = 0; i < 4; ++i) sum[m][n][i] = fmaf(scale, part[m][n][i], sum[m][n][i]);
-        }
+        for (int i = 0; i < 4; ++i) sum[m][n][i] *= unit;
       }
     }
 
@@ -227,7 +247,7 @@ struct TensorCoreLauncher {
   using Shape = TensorCoreShape<kShape.m, kShape.n, kWarpM, kWarpN, kShape.k_groups>;
   using Kernel = void (*)(LinearCall, int);
 
-  static Kernel kernel(bool bf16, bool aligned) {
+  static Kernel kernel(bool bf16, bool fast) {
     if constexpr (kShape.unaligned) {
       if (!aligned) {
         return bf16 ? tensor_core_kernel<Bf16, kShape.m, kShape.n, kWarpM, kWarpN, kShape.k_groups, false>
@@ -238,26 +258,17 @@ struct TensorCoreLauncher {
                 : tensor_core_kernel<F16, kShape.m, kShape.n, kWarpM, kWarpN, kShape.k_groups, true>;
   }
   static std::size_t shared_bytes(int stages) { return Shape::shared_bytes(stages); }
-  static cudaError_t configure(bool bf16, bool aligned, const TensorCorePlan& plan) {
-    return cudaFuncSetAttribute(kernel(bf16, aligned), cudaFuncAttributeMaxDynamicSharedMemorySize,
+  static cudaError_t configure(bool bf16, bool fast, const TensorCorePlan& plan) {
+    return cudaFuncSetAttribute(kernel(bf16, fast), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 static_cast<int>(shared_bytes(plan.stages)));
   }
-  static cudaError_t launch(const LinearCall& call, bool bf16, bool aligned, const TensorCorePlan& plan,
+  static cudaError_t launch(const LinearCall& call, bool bf16, bool fast, const TensorCorePlan& plan,
                             cudaStream_t stream) {
     const std::int64_t tiles = ((call.m + kShape.m - 1) / kShape.m) * ((call.n + kShape.n - 1) / kShape.n);
     const unsigned blocks = static_cast<unsigned>(tiles < plan.blocks ? tiles : plan.blocks);
-    kernel(bf16, aligned)<<<blocks, Shape::kThreads, shared_bytes(plan.stages), stream>>>(call, plan.stages);
+    kernel(bf16, fast)<<<blocks, Shape::kThreads, shared_bytes(plan.stages), stream>>>(call, plan.stages);
     return cudaGetLastError();
   }
 };
-
-struct TensorCoreFunctions {
-  std::size_t (*shared_bytes)(int stages);
-  cudaError_t (*configure)(bool bf16, bool aligned, const TensorCorePlan& plan);
-  cudaError_t (*launch)(const LinearCall& call, bool bf16, bool aligned, const TensorCorePlan& plan,
-                        cudaStream_t stream);
-};
-extern const TensorCoreFunctions kTensorCore32x32, kTensorCore32x64, kTensorCore64x64, kTensorCore64x128,
-    kTensorCore128x128;
 
 }  // namespace crossover::fp8_block_linear_detail

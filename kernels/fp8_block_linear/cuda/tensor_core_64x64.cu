@@ -2,8 +2,8 @@
 
 namespace crossover::fp8_block_linear_detail {
 
-const TensorCoreFunctions kTensorCore64x64{&TensorCoreLauncher<2, 64, 32>::shared_bytes,
-                                           &TensorCoreLauncher<2, 64, 32>::configure,
-                                           &TensorCoreLauncher<2, 64, 32>::launch};
+const TensorCoreFunctions kTensorCore64x64{&TensorCoreLauncher<3, 64, 32>::shared_bytes,
+                                           &TensorCoreLauncher<3, 64, 32>::configure,
+                                           &TensorCoreLauncher<3, 64, 32>::launch};
 
 }  // namespace crossover::fp8_block_linear_detail

@@ -51,7 +51,6 @@ endif()
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)  # what a folder finds, the installed package must be able to name
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
-pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET GLOBAL libxxhash)
 include(crossover_cuda)
 
 # Linked PRIVATE by every target of ours; not part of any interface, and not installed. Designated initialisers leave

@@ -32,42 +32,25 @@ std::size_t sequence_length(std::string_view text, std::size_t at) noexcept {
 }
 
 void put(std::string& out, std::string_view text) {
-  constexpr std::string_view kHex = "0123456789abcdef";
+  constexpr std::string_view kHex = "0123456789abcdef", kEscaped = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
   if (!is_utf8(text)) throw Malformed("text that is not UTF-8: \"" + scrub_utf8(text.substr(0, 80)) + '"');
   out += '"';
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\b':
-        out += "\\b";
-        break;
-      case '\f':
-        out += "\\f";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          out += "\\u00";
-          out += kHex[static_cast<unsigned char>(c) >> 4];
-          out += kHex[static_cast<unsigned char>(c) & 15];
-        } else {
-          out += c;
-        }
+  std::size_t copied = 0;  // bytes of `text` that are in `out` already
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    if (byte >= 0x20 && byte != '"' && byte != '\\') continue;
+    out.append(text, copied, at - copied);
+    copied = at + 1;
+    out += '\\';
+    if (const std::size_t letter = kEscaped.find(text[at]); letter != std::string_view::npos) {
+      out += kLetters[letter];
+    } else {
+      out += "u00";
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
     }
   }
+  out.append(text, copied);
   out += '"';
 }
 
@@ -302,6 +285,10 @@ void get(const json& from, std::vector<Element>& to) {
 
 bool is_utf8(std::string_view text) noexcept {
   for (std::size_t at = 0; at < text.size();) {
+    if (static_cast<unsigned char>(text[at]) < 0x80) {
+      ++at;
+      continue;
+    }
     const std::size_t length = sequence_length(text, at);
     if (length == 0) return false;
     at += length;

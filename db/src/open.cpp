@@ -21,6 +21,9 @@ namespace fs = std::filesystem;
 constexpr auto kCreationLockTimeout = std::chrono::seconds(10);
 constexpr ::mode_t kFileMode = 0600, kFolderMode = 0700;
 
+// SQLite before 3.51.3 can lose data in write-ahead mode, and reads are served from memory anyway.
+constexpr const char* kJournal = "PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = FULL";
+
 std::string error_text(int error) { return std::generic_category().message(error); }
 
 [[noreturn]] void fail(const fs::path& path, const std::string& cause, std::string advice = {}) {
@@ -142,6 +145,14 @@ void check_header(Connection& connection) {
          "Run `sqlite3 FILE 'PRAGMA journal_mode = delete'` once.");
 }
 
+// SQLite itself notices a missing page only when it comes to it, and part of one not at all.
+void check_length(Connection& connection) {
+  const std::int64_t bytes = connection.integer("PRAGMA page_count") * connection.integer("PRAGMA page_size");
+  if (connection.file_bytes() < bytes)
+    throw Damaged("The database " + connection.path().string() + ": is truncated: " +
+                  std::to_string(connection.file_bytes()) + " of " + std::to_string(bytes) + " bytes");
+}
+
 void check_structure(Connection& connection) {
   const Transaction transaction(connection, Transaction::Kind::read);
   Query query = connection.query("PRAGMA quick_check(1)");
@@ -171,22 +182,14 @@ void back_up(Connection& from, int version) {
 }
 
 // Under the creation lock.
-void create_or_migrate(Connection& connection, const Schema& schema) {
-  {
-    Transaction transaction(connection, Transaction::Kind::immediate);
-    // Of the file, because SQLite's own page count includes the page that it is about to write.
-    if (connection.file_bytes() == 0) {
-      apply_steps(connection, schema, 0);
-      transaction.commit();
-      return;
-    }
-  }
-  int version = 0;
-  {
-    const Transaction transaction(connection, Transaction::Kind::read);
-    version = validate(connection, schema, true);
-  }
-  if (version == schema.version()) return;
+void create(Connection& connection, const Schema& schema) {
+  Transaction transaction(connection, Transaction::Kind::immediate);
+  apply_steps(connection, schema, 0);
+  transaction.commit();
+}
+
+// Under the creation lock.
+void migrate(Connection& connection, const Schema& schema, int version) {
   check_structure(connection);
   back_up(connection, version);
   Transaction transaction(connection, Transaction::Kind::exclusive);
@@ -206,6 +209,7 @@ std::unique_ptr<Connection> open_reader(const fs::path& path, const Schema& sche
     check_header(*connection);
     const Transaction transaction(*connection, Transaction::Kind::read);
     validate(*connection, schema, false);
+    check_length(*connection);
     return connection;
   };
   try {
@@ -228,9 +232,23 @@ std::unique_ptr<Connection> open_writer(const fs::path& path, const Schema& sche
     if (inspect(resolved) == Kind::absent) create_empty(resolved);
     connection = std::make_unique<Connection>(resolved, Connection::Mode::read_write);
     if (sqlite3_db_readonly(connection->handle(), "main") != 0) fail(resolved, "it is read-only");
-    if (connection->file_bytes() > 0) check_header(*connection);
-    connection->execute("PRAGMA journal_mode = TRUNCATE");
-    create_or_migrate(*connection, schema);
+    if (connection->file_bytes() > 0) {
+      check_header(*connection);
+      connection->integer("PRAGMA schema_version");  // reads, and so rolls back what a crash left
+    }
+    if (connection->file_bytes() == 0) {
+      connection->execute(kJournal);
+      create(*connection, schema);
+    } else {
+      int version = 0;
+      {
+        const Transaction transaction(*connection, Transaction::Kind::read);
+        version = validate(*connection, schema, true);
+        check_length(*connection);
+      }
+      connection->execute(kJournal);
+      if (version < schema.version()) migrate(*connection, schema, version);
+    }
   }
   check_structure(*connection);
   connection->allow_triggers();

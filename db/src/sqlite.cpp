@@ -1,5 +1,7 @@
 #include "sqlite.hpp"
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -36,6 +38,7 @@ constexpr std::pair<int, int> kSwitches[] = {
     {SQLITE_DBCONFIG_DQS_DDL, 0},
     {SQLITE_DBCONFIG_DQS_DML, 0},
     {SQLITE_DBCONFIG_WRITABLE_SCHEMA, 0},
+    {SQLITE_DBCONFIG_ENABLE_FKEY, 1},
 };
 
 std::string error_text(int error) { return std::generic_category().message(error); }
@@ -163,6 +166,11 @@ Connection::Connection(const std::filesystem::path& path, Mode mode) : path_(pat
   try {
     const int result = sqlite3_open_v2(name.c_str(), &handle_, flags, nullptr);
     if (result != SQLITE_OK) fail(result);
+    struct stat status {};
+    if (mode == Mode::read_only_immutable && ::lstat(path_.c_str(), &status) == 0) {
+      device_ = status.st_dev;
+      inode_ = status.st_ino;
+    }
     configure();
   } catch (...) {
     sqlite3_close_v2(handle_);
@@ -182,9 +190,8 @@ void Connection::configure() {
   const bool writes = mode_ == Mode::read_write || mode_ == Mode::memory;
   sqlite3_busy_timeout(handle_, writes ? kWriteTimeoutMs : kReadTimeoutMs);
   if (!writes) sqlite3_progress_handler(handle_, kInstructionsPerCallback, &Connection::on_progress, this);
-  execute(
-      "PRAGMA mmap_size = 0; PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY; PRAGMA foreign_keys = ON;"
-      "PRAGMA synchronous = FULL;");
+  // None of these reads the file, which nobody has looked at yet.
+  execute("PRAGMA mmap_size = 0; PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY");
 }
 
 Connection::~Connection() {
@@ -207,6 +214,8 @@ void Connection::execute(const char* script) {
   if (result != SQLITE_OK) fail(result);
 }
 
+void Connection::roll_back() noexcept { sqlite3_exec(handle_, "ROLLBACK", nullptr, nullptr, nullptr); }
+
 Query Connection::query(const char* sql) {
   sqlite3_stmt*& statement = statements_[sql];
   if (statement == nullptr) {
@@ -224,6 +233,10 @@ std::int64_t Connection::integer(const char* sql) {
 }
 
 bool Connection::moved() const noexcept {
+  if (mode_ == Mode::read_only_immutable) {  // of which SQLite keeps no inode
+    struct stat status {};
+    return ::lstat(path_.c_str(), &status) != 0 || status.st_dev != device_ || status.st_ino != inode_;
+  }
   int moved = 0;
   sqlite3_file_control(handle_, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
   return moved != 0;
@@ -298,13 +311,16 @@ void Connection::fail(int result) {
 }
 
 Transaction::Transaction(Connection& connection, Kind kind) : connection_(connection) {
-  connection.execute(kind == Kind::read ? "BEGIN" : kind == Kind::immediate ? "BEGIN IMMEDIATE" : "BEGIN EXCLUSIVE");
+  connection.query(kind == Kind::read        ? "BEGIN"
+                   : kind == Kind::immediate ? "BEGIN IMMEDIATE"
+                                             : "BEGIN EXCLUSIVE")
+      .run();
 }
 Transaction::~Transaction() {
-  if (open_ && connection_.in_transaction()) sqlite3_exec(connection_.handle(), "ROLLBACK", nullptr, nullptr, nullptr);
+  if (open_ && connection_.in_transaction()) connection_.roll_back();
 }
 void Transaction::commit() {
-  connection_.execute("COMMIT");
+  connection_.query("COMMIT").run();
   open_ = false;
 }
 

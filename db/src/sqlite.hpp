@@ -3,6 +3,7 @@
 // One thread at a time per connection; the store serialises.
 
 #include <sqlite3.h>
+#include <sys/types.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -103,6 +104,7 @@ class Connection {
   Query query(const char* sql);           // `sql` has static storage duration: statements are kept by its address
   std::int64_t integer(const char* sql);  // the one integer that a query gives
   void allow_triggers();                  // ours are checked against the schema first
+  void roll_back() noexcept;
   bool in_transaction() const noexcept { return sqlite3_get_autocommit(handle_) == 0; }
 
   // The path now names another file than the one that is open, or none.
@@ -122,6 +124,8 @@ class Connection {
   std::filesystem::path path_;
   Mode mode_;
   sqlite3* handle_ = nullptr;
+  ::dev_t device_ = 0;  // of an immutable file when it was opened
+  ::ino_t inode_ = 0;
   std::map<const char*, sqlite3_stmt*> statements_;
   int progress_ = 0;  // callbacks since the statement began
 };

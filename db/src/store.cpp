@@ -352,10 +352,13 @@ struct Store::State : Forkable {
   State(std::filesystem::path database, Access wanted, bool memory)
       : path(std::move(database)), access(wanted), in_memory(memory) {}
   ~State() {
-    if (!in_child) return;
-    // Closing would touch the parent's file: leaked on purpose.
-    static_cast<void>(reader_.release());
-    static_cast<void>(writer_.release());
+    const std::lock_guard lock(mutex);  // a fork waits until they are closed
+    if (in_child) {                     // closing would touch the parent's file: leaked on purpose
+      static_cast<void>(reader_.release());
+      static_cast<void>(writer_.release());
+    }
+    reader_.reset();
+    writer_.reset();
   }
 
   // Runs `body(connection)` in a read transaction; `empty` where there is no database. A store that may write repairs
@@ -551,11 +554,14 @@ bool Store::State::load(Connection& connection, Run& run) {
   {
     Query query = connection.query("SELECT " CROSSOVER_RUN_COLUMNS CROSSOVER_RUN_TABLES " WHERE r.run_id = ?1");
     query.bind(run.id);
+    bool found = false;
     for_each_row(query, "run", [&](const Query& row) {
+      found = true;
       const EvidenceKey any;
       set = run_of(row, &any).arm_set;
       expected = row.id(16);
     });
+    if (!found) warn(name + " cannot be found");
   }
   if (!set) return false;
   std::map<Id, const ArmRecord*> arms;

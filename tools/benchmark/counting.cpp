@@ -76,6 +76,7 @@ void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memo
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
+// NOLINTBEGIN(bugprone-macro-parentheses): an argument is a type, or the name of what is defined
 // Visible, so that the shared libraries of this process find these before the C library's.
 #define CROSSOVER_COUNTED_LOCK(function, type)                                 \
   extern "C" __attribute__((visibility("default"))) int function(type* lock) { \
@@ -88,3 +89,4 @@ CROSSOVER_COUNTED_LOCK(pthread_rwlock_rdlock, pthread_rwlock_t)
 CROSSOVER_COUNTED_LOCK(pthread_rwlock_wrlock, pthread_rwlock_t)
 CROSSOVER_COUNTED_LOCK(pthread_rwlock_tryrdlock, pthread_rwlock_t)
 CROSSOVER_COUNTED_LOCK(pthread_rwlock_trywrlock, pthread_rwlock_t)
+// NOLINTEND(bugprone-macro-parentheses)

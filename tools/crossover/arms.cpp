@@ -84,11 +84,11 @@ int run_arms(const Arguments& arguments) {
                    {"problem", problem ? to_json(*problem) : Json(nullptr)},
                    {"device", to_json(target.device())},
                    {"arms", std::move(arms)}};
-  document.blocks.push_back(Heading{fmt::format(
+  document.blocks.emplace_back(Heading{fmt::format(
       "{} on {}", problem ? to_string(*problem) : std::string(operation.name()), describe(target.device()))});
-  document.blocks.push_back(std::move(table));
+  document.blocks.emplace_back(std::move(table));
   if (!problem)
-    document.blocks.push_back(Paragraph{"Which arms are eligible depends on the problem: add --shape N,K."});
+    document.blocks.emplace_back(Paragraph{"Which arms are eligible depends on the problem: add --shape N,K."});
   write_output(render(document, format));
   return kDone;
 }

@@ -1,9 +1,22 @@
 #include "audit.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 namespace crossover::program {
+
+std::unique_ptr<Runtime> open_audited(const Options& options) {
+  std::error_code error;
+  if (options.has("db") && !std::filesystem::exists(std::filesystem::symlink_status(options.database(), error))) {
+    throw InvalidArgument(fmt::format("there is no database {}", options.database().string()));
+  }
+  auto runtime = open_runtime(options, {.access = Store::Access::lookup_only, .overrides = Overrides{}});
+  require_database(*runtime);
+  return runtime;
+}
 
 std::vector<Run> runs_of(Store& store, const Verdict& verdict) {
   std::vector<Run> runs;

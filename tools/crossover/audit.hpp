@@ -10,6 +10,11 @@
 
 namespace crossover::program {
 
+// This host, with a database to look at and never to change. Throws StoreError if it cannot be used, and
+// InvalidArgument if --db names a file that is not there: to an auditor a typing error must not look like an empty
+// database.
+std::unique_ptr<Runtime> open_audited(const Options& options);
+
 // The runs of a verdict, oldest first, not loaded. Runs that are gone or damaged are missing.
 std::vector<Run> runs_of(Store& store, const Verdict& verdict);
 

@@ -31,8 +31,7 @@ int run_audit_list(const Arguments& arguments) {
   const auto options = Options::parse(kUsage, described, arguments);
   if (!options) return kDone;
   const Format format = options->format();
-  const auto runtime = open_runtime(*options, {.access = Store::Access::lookup_only, .overrides = Overrides{}});
-  require_database(*runtime);
+  const auto runtime = open_audited(*options);
   const Target target(*runtime, *options);
 
   Document document;
@@ -63,9 +62,9 @@ int run_audit_list(const Arguments& arguments) {
   for (const std::string& text : runtime->store().warnings()) warn(text);
   document.json = {{"verdicts", std::move(list)}};
   if (table.rows.empty()) {
-    document.blocks.push_back(Paragraph{fmt::format("No verdicts in {}.", runtime->database().string())});
+    document.blocks.emplace_back(Paragraph{fmt::format("No verdicts in {}.", runtime->database().string())});
   } else {
-    document.blocks.push_back(std::move(table));
+    document.blocks.emplace_back(std::move(table));
   }
   write_output(render(document, format));
   return kDone;

@@ -81,8 +81,7 @@ int run_audit_show(const Arguments& arguments) {
   const auto options = Options::parse(kUsage, described, arguments, {"ID"});
   if (!options) return kDone;
   const Format format = options->format();
-  const auto runtime = open_runtime(*options, {.access = Store::Access::lookup_only, .overrides = Overrides{}});
-  require_database(*runtime);
+  const auto runtime = open_audited(*options);
   Store& store = runtime->store();
 
   const Verdict verdict = find(store, options->positional(0));
@@ -157,17 +156,17 @@ int run_audit_show(const Arguments& arguments) {
                    {"runs", std::move(run_list)},
                    {"measurements", std::move(measurements)}};
 
-  document.blocks.push_back(Heading{to_string(verdict.key.problem)});
+  document.blocks.emplace_back(Heading{to_string(verdict.key.problem)});
   Fields fields = verdict_fields(verdict);
   fields.entries.emplace_back("device", describe(verdict.key.device));
   fields.entries.emplace_back("regime", describe(verdict.key.regime));
   fields.entries.emplace_back("decided", fmt::format("{}, by rule {}", iso_time(verdict.decided_us), verdict.rule));
   fields.entries.emplace_back("stale", !stale ? "(unknown)" : stale->empty() ? "no" : join(*stale));
-  document.blocks.push_back(std::move(fields));
+  document.blocks.emplace_back(std::move(fields));
   const auto section = [&](const char* title, Table table) {
     if (table.rows.empty()) return;
-    document.blocks.push_back(Heading{title});
-    document.blocks.push_back(std::move(table));
+    document.blocks.emplace_back(Heading{title});
+    document.blocks.emplace_back(std::move(table));
   };
   section("medians (* is served by the verdict; ! is not believed; - was not timed)",
           median_table(runs, verdict.segments));

@@ -71,25 +71,25 @@ int run_device(const Arguments& arguments) {
                    {"devices", Runtime::device_names()},
                    {"database", database.empty() ? Json(nullptr) : Json(database)}};
 
-  document.blocks.push_back(Heading{fmt::format("device {}", short_id(Store::id_of(device)))});
-  document.blocks.push_back(Fields{{{"kind", device.kind},
-                                    {"model", shown(device.model)},
-                                    {"compute capability", shown(device.compute_capability)},
-                                    {gpu ? "SMs" : "threads", shown(device.sm_count)},
-                                    {gpu ? "L2 bytes" : "last-level cache bytes", shown(device.l2_bytes)},
-                                    {"memory GiB", shown(device.memory_gib)},
-                                    {"launch modes", join(modes)},
-                                    {"devices here", join(Runtime::device_names())},
-                                    {"database", database.empty() ? "(none)" : database}}});
+  document.blocks.emplace_back(Heading{fmt::format("device {}", short_id(Store::id_of(device)))});
+  document.blocks.emplace_back(Fields{{{"kind", device.kind},
+                                       {"model", shown(device.model)},
+                                       {"compute capability", shown(device.compute_capability)},
+                                       {gpu ? "SMs" : "threads", shown(device.sm_count)},
+                                       {gpu ? "L2 bytes" : "last-level cache bytes", shown(device.l2_bytes)},
+                                       {"memory GiB", shown(device.memory_gib)},
+                                       {"launch modes", join(modes)},
+                                       {"devices here", join(Runtime::device_names())},
+                                       {"database", database.empty() ? "(none)" : database}}});
   const auto section = [&](const char* title, const std::map<std::string, std::string>& values) {
     Fields fields{{values.begin(), values.end()}};
     if (fields.entries.empty()) fields.entries.emplace_back("(nothing could be read)", "");
-    document.blocks.push_back(Heading{title});
-    document.blocks.push_back(std::move(fields));
+    document.blocks.emplace_back(Heading{title});
+    document.blocks.emplace_back(std::move(fields));
   };
   section("environment", environment);
   section("conditions", conditions);
-  document.blocks.push_back(
+  document.blocks.emplace_back(
       Paragraph{unknown.empty() ? "Everything could be read." : "Could not be read: " + join(unknown) + "."});
   write_output(render(document, format));
   return kDone;

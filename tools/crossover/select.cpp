@@ -81,7 +81,7 @@ void add_explanation(Document& document, const Explanation& explanation, const R
   json["conditions"] = newest != nullptr ? Json(newest->conditions) : Json(nullptr);
 
   if (newest == nullptr) return;
-  document.blocks.push_back(Heading{fmt::format("measured at M = {}", standings.m)});
+  document.blocks.emplace_back(Heading{fmt::format("measured at M = {}", standings.m)});
   Table table{{{"arm"}, {"us", true}, {"of the choice", true}, {"error", true}, {"config"}, {"not allowed because"}},
               {}};
   for (const Standing& each : standings.arms) {
@@ -90,7 +90,7 @@ void add_explanation(Document& document, const Explanation& explanation, const R
                           timed ? fmt::format("{:.3f}", each.median_ns / chosen->median_ns) : "",
                           each.error ? fmt::format("{:.1e}", *each.error) : "", each.config, each.why_not});
   }
-  document.blocks.push_back(std::move(table));
+  document.blocks.emplace_back(std::move(table));
   Fields fields;
   for (const Crossover& each : explanation.decided.crossovers) {
     fields.entries.emplace_back("crossover", fmt::format("M = {} (95%: {} to {}), {} to {}", each.m, each.m_low,
@@ -110,7 +110,7 @@ void add_explanation(Document& document, const Explanation& explanation, const R
     for (const auto& [name, value] : conditions) parts.push_back(name + " " + value);
     fields.entries.emplace_back("conditions " + when, parts.empty() ? "(unknown)" : join(parts));
   }
-  document.blocks.push_back(std::move(fields));
+  document.blocks.emplace_back(std::move(fields));
 }
 
 // The library's answer to a miss, for a device that is not here.
@@ -228,7 +228,7 @@ int run_select(const Arguments& arguments) {
       {"verdict", stored ? fmt::format("{} ({})", short_id(stored->id), to_string(stored->status)) : "none"}};
   if (!resolution.stale.empty()) fields.entries.emplace_back("stale", join(resolution.stale));
   if (!resolution.why.empty()) fields.entries.emplace_back("why", resolution.why);
-  document.blocks.push_back(std::move(fields));
+  document.blocks.emplace_back(std::move(fields));
   if (options->has("explain")) {
     add_explanation(document, explain(runtime->store(), resolution, rows), resolution, chosen.arm);
   }

@@ -133,20 +133,20 @@ Json json_of(const Shown& shown, const Tuning& tuning) {
 
 void add_blocks(Document& document, const Task& task, const Shown& shown, const Tuning& tuning) {
   const std::string name = to_string(task.problem);
-  document.blocks.push_back(Heading{task.label.empty() ? name : fmt::format("{}: {}", task.label, name)});
+  document.blocks.emplace_back(Heading{task.label.empty() ? name : fmt::format("{}: {}", task.label, name)});
   Table medians = median_table(shown.runs, shown.verdict.segments);
   if (!medians.rows.empty()) {
-    document.blocks.push_back(std::move(medians));
-    document.blocks.push_back(
+    document.blocks.emplace_back(std::move(medians));
+    document.blocks.emplace_back(
         Paragraph{"* is served by the verdict; ! was measured but is not believed; - was not timed."});
   }
   Table attempts = attempt_table(shown.runs);
-  if (!attempts.rows.empty()) document.blocks.push_back(std::move(attempts));
+  if (!attempts.rows.empty()) document.blocks.emplace_back(std::move(attempts));
   Fields fields = verdict_fields(shown.verdict);
   fields.entries.emplace_back("measured", fmt::format("{} samples in {:.1f} s, {} of them dirty", tuning.rows_measured,
                                                       tuning.duration_s, tuning.rows_dirty));
   if (!tuning.not_stored.empty()) fields.entries.emplace_back("not stored", tuning.not_stored);
-  document.blocks.push_back(std::move(fields));
+  document.blocks.emplace_back(std::move(fields));
 }
 
 }  // namespace

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
-#include <tuple>
+#include <utility>
 
 #include "text.hpp"
 
@@ -83,30 +84,24 @@ Table median_table(std::span<const Run> runs, std::span<const Segment> segments)
 }
 
 Table attempt_table(std::span<const Run> runs) {
-  std::map<std::tuple<std::string, std::string, std::string>, std::set<Rows>> reasons;
+  std::map<std::pair<std::string, std::string>, std::map<Rows, std::string>> groups;  // arm and outcome: detail by M
   for (const Run& run : runs) {
     for (const Attempt& each : run.attempts) {
-      reasons[{each.arm, std::string(to_string(each.outcome)), each.detail}].insert(each.m);
+      groups[{each.arm, std::string(to_string(each.outcome))}].emplace(each.m, each.detail);
     }
   }
-  Table table{{{"arm"}, {"not timed at M"}, {"outcome"}, {"detail"}}, {}};
-  for (const auto& [reason, rows] : reasons) {
-    const auto& [arm, outcome, detail] = reason;
-    std::vector<std::string> listed;
-    for (const Rows m : rows) listed.push_back(m == 0 ? "all" : std::to_string(m));
-    table.rows.push_back({arm, join(listed), outcome, detail});
+  Table table{{{"arm"}, {"not timed at M"}, {"outcome"}, {"detail of the first"}}, {}};
+  for (const auto& [group, details] : groups) {
+    std::vector<std::string> ranges;
+    for (auto first = details.begin(); first != details.end();) {
+      auto last = first;
+      while (first->first != 0 && std::next(last) != details.end() && std::next(last)->first == last->first + 1) ++last;
+      ranges.push_back(first->first == 0 ? "all" : row_range(first->first, last->first));
+      first = std::next(last);
+    }
+    table.rows.push_back({group.first, join(ranges), group.second, details.begin()->second});
   }
   return table;
-}
-
-std::size_t dirty_samples(std::span<const Run> runs) {
-  std::size_t count = 0;
-  for (const Run& run : runs) {
-    count += static_cast<std::size_t>(std::count_if(run.samples.begin(), run.samples.end(), [&](const Sample& sample) {
-      return sample.role == Role::grid && (sample.dirty_mask != 0 || run.dirty_mask != 0);
-    }));
-  }
-  return count;
 }
 
 }  // namespace crossover::program

@@ -25,6 +25,7 @@ constexpr std::array<int, 4> kLooks{12, 24, 48, 96};  // rounds after which comp
 constexpr int kWarmUps = 3;                           // launches of an arm at an M before it is timed or dropped
 constexpr double kLongLaunchNs = 10e6;                // from here an arm that is warm already needs but one launch more
 constexpr int kMaxLaunches = 256;                     // per round of one sample
+constexpr double kLongRound = 10;                     // times the shortest round there should be
 constexpr int kMaxCopies = 256;                       // of the operands
 constexpr double kFarSlower = 5;                      // times the best at an M: dropped there
 constexpr double kRaceMargin = 1.03;                  // slower than the leader at every M: dropped after a look
@@ -456,9 +457,20 @@ class Measurement {
                          : known.rbegin()->second * static_cast<double>(m) / static_cast<double>(known.rbegin()->first);
   }
 
+  // Launches per round, for all arms at an M: enough for the fastest, unless that makes the slowest one's rounds very
+  // long. Only the default arm and those that were asked for can be that much slower.
+  std::uint32_t launches_for(double fastest_ns, double slowest_ns) const {
+    const double enough = fastest_ns > 0 ? std::ceil(backend_.min_round_ns() / fastest_ns) : 1;
+    const double most = slowest_ns > 0 ? std::ceil(kLongRound * backend_.min_round_ns() / slowest_ns) : enough;
+    return static_cast<std::uint32_t>(std::clamp(std::min(enough, most), 1.0, static_cast<double>(kMaxLaunches)));
+  }
   // Rounds of one arm until the first look.
   double rounds_ns(const Candidate& candidate, Rows m, bool with_placebo) const {
-    return (with_placebo ? 2 : 1) * kLooks.front() * std::max(expected_ns(candidate, m), backend_.min_round_ns());
+    const double launch = expected_ns(candidate, m);
+    const auto best = best_ns_.find(m);
+    const double fastest = best != best_ns_.end() && best->second > 0 ? best->second : launch;
+    return (with_placebo ? 2 : 1) * kLooks.front() *
+           std::max(launches_for(fastest, launch) * launch, backend_.min_round_ns());
   }
   // Whether the arm can be checked at M (`check_ns`), warmed up, and then timed until the first look, beside all that
   // was promised already.
@@ -642,8 +654,6 @@ class Measurement {
   void add_entries(Point& point, const std::vector<std::pair<Candidate*, std::vector<double>>>& warm,
                    const std::map<const Candidate*, double>& errors, const std::string& default_name) {
     const double best = best_ns_.contains(point.m) ? best_ns_[point.m] : 0;
-    const double wanted = best > 0 ? std::ceil(backend_.min_round_ns() / best) : 1;
-    point.launches = static_cast<std::uint32_t>(std::clamp(wanted, 1.0, static_cast<double>(kMaxLaunches)));
     for (const auto& [candidate, launches] : warm) {
       const bool all_far = launches.size() >= static_cast<std::size_t>(kWarmUps) &&
                            std::all_of(launches.begin(), launches.end(),
@@ -663,7 +673,7 @@ class Measurement {
                       .arm = candidate->name(),
                       .role = point.role,
                       .config = candidate->config,
-                      .launches = point.launches,
+                      .launches = 1,
                       .median_ns = 0,
                       .mad_ns = 0,
                       .dirty_mask = 0,
@@ -681,6 +691,14 @@ class Measurement {
         second.sample.role = Role::placebo;
         point.entries.push_back(std::move(second));
       }
+    }
+    double slowest = 0;
+    for (const Entry& entry : point.entries) {
+      slowest = std::max(slowest, entry.launch_ns);
+    }
+    point.launches = launches_for(best, slowest);
+    for (Entry& entry : point.entries) {
+      entry.sample.launches = point.launches;
     }
     update_expected(point);
     reserved_ns_ += kLooks.front() * point.round_ns;

@@ -89,6 +89,18 @@ Tuning Tuner::tune_locked(const Operation& operation, const Problem& problem, co
   return tuning;
 }
 
+// Whether another thread or process has measured it since the lookup that missed.
+bool Tuner::served_already(const Miss& miss, std::int64_t asked_us) {
+  const std::vector<Run> runs = store_.runs(miss.key);
+  if (miss.low_priority) {  // there was evidence before; only what is new counts
+    return std::any_of(runs.begin(), runs.end(), [&](const Run& run) { return run.started_us >= asked_us; });
+  }
+  const Current current{backend_.device(), backend_.environment(), backend_.conditions(),
+                        arm_set(*miss.operation, miss.key.problem, backend_.device())};
+  const Evidence evidence = select_evidence(current, miss.key, runs);
+  return !evidence.runs.empty() && evidence.stale.empty();
+}
+
 void Tuner::tune(const Miss& miss) {
   if (miss.operation == nullptr) {
     throw InvalidArgument("a problem cannot be tuned without its operation");
@@ -108,9 +120,8 @@ void Tuner::tune(const Miss& miss) {
     options.max_rows = miss.max_rows;
   }
   try {
-    // While this call waited, another one may have measured the same.
-    const std::vector<Run> runs = store_.runs(miss.key);
-    if (std::any_of(runs.begin(), runs.end(), [&](const Run& run) { return run.started_us >= asked_us; })) {
+    if (served_already(miss, asked_us)) {
+      store_.served(miss.key);
       return;
     }
     const Tuning tuning = tune_locked(*miss.operation, miss.key.problem, options);

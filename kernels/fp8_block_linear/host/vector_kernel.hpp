@@ -176,6 +176,15 @@ void multiply_direct(const VectorTask& t, std::int64_t n_begin, std::int64_t n_e
           }
         };
         const std::int64_t end = smaller(block + kBlock, t.k);
+        // The rows of W that come next. Hardware follows one stream in a page, not kColumns short ones. Addresses past
+        // the end of W are not accessed.
+        for (int c = 0; c < kColumns; ++c) {
+          for (std::int64_t line = block; line < end; line += 64) {
+            __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(w[c]) +
+                                                             static_cast<std::uintptr_t>(line + kColumns * t.k)),
+                               0, 2);
+          }
+        }
         std::int64_t i = block;
         for (; i + V::kStep <= end; i += V::kStep) {
           const std::uint8_t* codes[kColumns];

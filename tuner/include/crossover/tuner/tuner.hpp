@@ -51,17 +51,22 @@ struct Tuning {
   std::string not_stored;                         // why the result could not be stored; empty: it was
 };
 
-// Measures, stores the run and the verdict for the default policy. One tuning at a time per Tuner.
+// Measures, stores the run and the verdict for the default policy. Any thread; one tuning at a time per Tuner. The
+// progress callback runs on the tuning thread.
 class Tuner final : public OnMiss {
  public:
   Tuner(Backend& backend, Store& store, TuneOptions options, OnProgress progress = {});
+  // Throws what measure() does. A store that fails loses nothing: Tuning::not_stored says why.
   Tuning tune(const Operation& operation, const Problem& problem);
   Tuning tune(const Operation& operation, const Problem& problem, const TuneOptions& options);
+  // In the regime of the miss. Measures nothing where the store has what the lookup missed by now. Throws also
+  // StoreError.
   void tune(const Miss& miss) override;
   void record(const Miss& miss) override;
 
  private:
   Tuning tune_locked(const Operation& operation, const Problem& problem, const TuneOptions& options);
+  bool served_already(const Miss& miss, std::int64_t asked_us);
 
   Backend& backend_;
   Store& store_;

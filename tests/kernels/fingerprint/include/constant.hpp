@@ -1,0 +1,3 @@
+#pragma once
+// A header that the arm includes.
+constexpr int kConstant = 4;

@@ -1,0 +1,155 @@
+// The runtime, as a C++ program uses it.
+
+#include "crossover/runtime.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "crossover/kernels/fp8_block_linear.hpp"
+#include "evidence.hpp"
+#include "harness.hpp"
+
+namespace crossover::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Warnings {
+  std::vector<std::string> texts;
+  std::function<void(const std::string&)> handler() {
+    return [this](const std::string& text) { texts.push_back(text); };
+  }
+};
+
+// A layer of ones: every output is k, which bf16 holds exactly for the k of the tests.
+class Layer {
+ public:
+  Layer(std::int64_t n, std::int64_t k, Rows rows)
+      : n_(n),
+        w_(aligned(n * k)),
+        x_(aligned(2 * rows * k)),
+        y_(aligned(2 * rows * n)),
+        scales_(static_cast<std::size_t>(((n + 127) / 128) * ((k + 127) / 128)), 1.0f) {
+    std::fill_n(w_.get(), n * k, std::uint8_t{0x38});  // 1.0
+    auto* x = reinterpret_cast<std::uint16_t*>(x_.get());
+    std::fill_n(x, rows * k, std::uint16_t{0x3f80});  // 1.0
+  }
+  Weights weights() const { return fp8_block_linear_weights(w_.get(), scales_.data()); }
+  Fp8BlockLinearArguments arguments() const { return {x_.get(), y_.get()}; }
+  std::uint16_t output(Rows row, std::int64_t column) const {
+    return reinterpret_cast<const std::uint16_t*>(y_.get())[row * n_ + column];
+  }
+
+ private:
+  using Bytes = std::unique_ptr<std::uint8_t[], void (*)(std::uint8_t*)>;
+  static Bytes aligned(std::int64_t bytes) {
+    const auto size = (static_cast<std::size_t>(bytes) + 255) / 256 * 256;
+    return {static_cast<std::uint8_t*>(std::aligned_alloc(256, size)), [](std::uint8_t* data) { std::free(data); }};
+  }
+  std::int64_t n_;
+  Bytes w_, x_, y_;
+  std::vector<float> scales_;
+};
+
+class RuntimeTest : public ::testing::Test {
+ protected:
+  Folder folder_;
+  std::filesystem::path database_ = folder_ / "tuning.db";
+  Warnings warnings_;
+};
+
+TEST_F(RuntimeTest, BindsAndLaunchesWhatTheEvidenceSays) {
+  store_evidence(database_);
+  Runtime runtime({.database = database_, .device = "cpu", .overrides = Overrides{}, .on_miss = MissMode::error});
+  const Layer layer(256, 256, 128);
+  const Bound bound = runtime.bind(fp8_block_linear(), problem_of({}), layer.weights());
+  EXPECT_EQ(bound.select(7).arm->id().name, kFast);
+  EXPECT_EQ(bound.select(7).origin, Origin::tuned);
+  EXPECT_EQ(bound.select(128).arm->id().name, kLibrary);
+  for (const Rows rows : {7, 128}) {
+    void* scratch = runtime.backend().memory().allocate(bound.workspace_bytes(rows) + 1);
+    const Fp8BlockLinearArguments arguments = layer.arguments();
+    EXPECT_TRUE(bound.launch(arguments, rows, {scratch, bound.workspace_bytes(rows)}).ok());
+    EXPECT_EQ(layer.output(rows - 1, 255), 0x4380) << "256 in bf16";
+    runtime.backend().memory().release(scratch);
+  }
+}
+
+TEST_F(RuntimeTest, TunesOnFirstUse) {
+  Runtime runtime({.database = database_,
+                   .device = "cpu",
+                   .overrides = Overrides{},
+                   .tuning = {.max_rows = 4, .budget = std::chrono::milliseconds(500)},
+                   .warn = warnings_.handler()});
+  const Layer layer(128, 128, 4);
+  runtime.bind(fp8_block_linear(), problem_of({.n = "128", .k = "128"}), layer.weights());
+  EXPECT_EQ(runtime.store().all_verdicts().size(), 1u);
+  EXPECT_TRUE(std::filesystem::exists(database_));
+  EXPECT_THAT(warnings_.texts, ::testing::IsEmpty());
+}
+
+TEST_F(RuntimeTest, AnUnusableDatabaseIsOneWarningAndTuningStaysInMemory) {
+  const std::string text = "no database at all, but a text of some length";
+  write_file(database_, text);
+  Runtime runtime({.database = database_,
+                   .device = "cpu",
+                   .overrides = Overrides{},
+                   .tuning = {.max_rows = 4, .budget = std::chrono::milliseconds(500)},
+                   .warn = warnings_.handler()});
+  EXPECT_THAT(warnings_.texts, ::testing::ElementsAre(HasSubstr("tuning.db")));
+  EXPECT_NE(runtime.database_fault(), "");
+  EXPECT_EQ(runtime.database(), "");
+  const Layer layer(128, 128, 4);
+  const Bound bound = runtime.bind(fp8_block_linear(), problem_of({.n = "128", .k = "128"}), layer.weights());
+  EXPECT_NE(bound.select(2).arm, nullptr);
+  EXPECT_EQ(runtime.store().all_verdicts().size(), 1u);
+  EXPECT_EQ(file_bytes(database_), text);
+  EXPECT_EQ(warnings_.texts.size(), 1u);
+}
+
+TEST_F(RuntimeTest, RefreshSeesWhatAnotherProcessStored) {
+  Runtime runtime({.database = database_, .device = "cpu", .overrides = Overrides{}, .on_miss = MissMode::fallback});
+  const Layer layer(256, 256, 1);
+  const Bound bound = runtime.bind(fp8_block_linear(), problem_of({}), layer.weights());
+  EXPECT_EQ(bound.select(128).origin, Origin::fallback);
+  store_evidence(database_);
+  runtime.refresh();
+  EXPECT_EQ(bound.select(128).origin, Origin::tuned);
+  EXPECT_EQ(bound.select(128).arm->id().name, kLibrary);
+}
+
+TEST_F(RuntimeTest, OverridesComeFromTheEnvironment) {
+  ::setenv("CROSSOVER_ON_MISS", "nonsense", 1);
+  EXPECT_THROW(Runtime({.database = database_, .device = "cpu"}), InvalidArgument);
+  ::setenv("CROSSOVER_ON_MISS", "error", 1);
+  Runtime runtime({.database = database_, .device = "cpu"});
+  ::unsetenv("CROSSOVER_ON_MISS");
+  EXPECT_THROW(runtime.dispatcher().lookup(fp8_block_linear(), problem_of({}), Regime{}), NoVerdict);
+}
+
+TEST_F(RuntimeTest, UnknownNamesListWhatThereIs) {
+  for (const char* device : {"cuda:0", "tpu", "CPU"}) {
+    try {
+      Runtime runtime({.database = database_, .device = device});
+      ADD_FAILURE() << device;
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr("cpu"));
+    }
+  }
+  EXPECT_THROW(Runtime::operation("nosuch"), InvalidArgument);
+  EXPECT_EQ(&Runtime::operation("fp8_block_linear"), &fp8_block_linear());
+  EXPECT_EQ(Runtime::operations().size(), 1u);
+}
+
+TEST_F(RuntimeTest, EnvironmentNamesWhatTheArmsUse) {
+  Runtime runtime({.database = database_, .device = "cpu", .overrides = Overrides{}});
+  const Environment environment = runtime.backend().environment();
+  EXPECT_TRUE(environment.contains("crossover"));
+  EXPECT_TRUE(environment.contains("compiler"));
+}
+
+}  // namespace
+}  // namespace crossover::testing

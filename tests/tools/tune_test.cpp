@@ -1,0 +1,180 @@
+// crossover tune, measuring for real: small problems, small budgets.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "evidence.hpp"
+#include "harness.hpp"
+
+namespace crossover::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+class Tune : public ::testing::Test {
+ protected:
+  std::vector<std::string> arguments(std::vector<std::string> more) const {
+    more.insert(more.begin(), "tune");
+    more.insert(more.end(), {"--db", database_, "--json"});
+    return more;
+  }
+  Output tune(std::vector<std::string> more) const { return run(arguments(std::move(more))); }
+  Json select(const char* shape, const char* rows, Environ environment = {}) const {
+    const Output output = run({"select", "--shape", shape, "--rows", rows, "--db", database_, "--json", "--explain"},
+                              std::move(environment));
+    EXPECT_EQ(output.code, 0) << output.err;
+    return output.json();
+  }
+
+  Folder folder_;
+  std::string database_ = (folder_ / "tuning.db").string();
+};
+
+TEST_F(Tune, HasItsFieldsAndIsStored) {
+  const Output output = tune({"--shape", "128,256", "--max-rows", "8", "--budget", "1s"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  EXPECT_EQ(output.err, "") << "progress is for terminals";
+  const Json document = output.json();
+  ASSERT_EQ(document["verdicts"].size(), 1u);
+  const Json& verdict = document["verdicts"][0];
+  for (const char* name : {"id", "problem", "status", "segments", "crossovers", "threshold", "first_win", "held_out",
+                           "duration_s", "rows_measured", "rows_dirty"}) {
+    EXPECT_TRUE(verdict.contains(name)) << name;
+  }
+  EXPECT_EQ(verdict["problem"]["attributes"]["n"], "128");
+  EXPECT_GE(verdict["rows_measured"].get<int>(), 8);
+  EXPECT_GT(verdict["duration_s"].get<double>(), 0);
+  ASSERT_FALSE(verdict["segments"].empty());
+  EXPECT_EQ(verdict["segments"][0]["from"], 1);
+  EXPECT_EQ(verdict["segments"].back()["to"], 8);
+  EXPECT_TRUE(verdict["segments"][0]["arm"].is_string());
+
+  const Output show = run({"audit", "show", verdict["id"], "--db", database_, "--json"});
+  ASSERT_EQ(show.code, 0) << show.err;
+  EXPECT_EQ(show.json()["segments"], verdict["segments"]);
+  EXPECT_EQ(show.json()["runs"][0]["clean"], true);
+}
+
+TEST_F(Tune, ANewProcessRestoresTheConfigThatWasMeasured) {
+  ASSERT_EQ(tune({"--shape", "128,256", "--max-rows", "8", "--budget", "1s"}).code, 0);
+  const Json choice = select("128,256", "7");
+  const std::string verdict = choice["verdict"];
+  const Json shown = run({"audit", "show", verdict, "--db", database_, "--json"}).json();
+  if (choice["origin"] == "fallback") GTEST_SKIP() << "inconclusive on this host: " << choice["why"];
+  bool found = false;
+  for (const Json& each : shown["measurements"]) {
+    if (each["arm"] != choice["arm"] || each["m"] != 7 || each["role"] != "grid") continue;
+    found = true;
+    EXPECT_EQ(each["config"], choice["config"]);
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST_F(Tune, EveryEligibleArmIsMeasuredWhateverThePolicy) {
+  const Output output =
+      tune({"--shape", "64,128", "--max-rows", "2", "--budget", "1s", "--arms", "host_reference", "--allow", "a16"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  const Json verdict = output.json()["verdicts"][0];
+  for (const Json& segment : verdict["segments"]) EXPECT_EQ(segment["arm"], kSlow) << "the policy's verdict";
+  EXPECT_EQ(verdict["policy"]["arms"], Json::array({kSlow}));
+  const Json shown = run({"audit", "show", verdict["id"], "--db", database_, "--json"}).json();
+  std::set<std::string> measured;
+  for (const Json& each : shown["measurements"]) measured.insert(each["arm"]);
+  EXPECT_TRUE(measured.contains(kFast));
+  EXPECT_TRUE(measured.contains(kSlow));
+  EXPECT_NE(select("64,128", "2")["verdict"], verdict["id"]) << "dispatch goes by the default policy's";
+}
+
+TEST_F(Tune, SecondProcessConfirmsOrSaysWhyNot) {
+  for (int process = 0; process < 2; ++process) {
+    ASSERT_EQ(tune({"--shape", "64,128", "--max-rows", "4", "--budget", "1s"}).code, 0);
+  }
+  const Json choice = select("64,128", "2");
+  EXPECT_TRUE(choice["status"] == "confirmed" || choice["status"] == "inconclusive") << choice;
+  const Json shown = run({"audit", "show", choice["verdict"], "--db", database_, "--json"}).json();
+  EXPECT_EQ(shown["runs"].size(), 2u);
+}
+
+TEST_F(Tune, SeveralShapesEachOnce) {
+  write_file(folder_ / "shapes.csv", "model,layer,N,K,note\nm,a,64,64,\nm,b,64,128,x\nm,c,64,64,again\n");
+  const Output output =
+      tune({"--shapes", (folder_ / "shapes.csv").string(), "--max-rows", "2", "--budget", "400ms", "--dtype", "f16"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  const Json verdicts = output.json()["verdicts"];
+  ASSERT_EQ(verdicts.size(), 2u);
+  EXPECT_EQ(verdicts[0]["problem"]["attributes"]["k"], "64");
+  EXPECT_EQ(verdicts[1]["problem"]["attributes"]["k"], "128");
+  EXPECT_EQ(verdicts[1]["problem"]["attributes"]["dtype"], "f16");
+}
+
+TEST_F(Tune, TextHasTheTableAndTheVerdict) {
+  const Output output = run({"tune", "--shape", "64,128", "--max-rows", "4", "--budget", "500ms", "--db", database_});
+  ASSERT_EQ(output.code, 0) << output.err;
+  for (const char* text : {"fp8_block_linear(", "host_vector us", "status", "samples in", "* is served"}) {
+    EXPECT_THAT(output.out, HasSubstr(text));
+  }
+}
+
+// vllm#13623: results written only at exit.
+TEST_F(Tune, VllmIssue13623StoppedAfterTheFirstProblem) {
+  write_file(folder_ / "shapes.csv", "64,64\n64,128\n64,192\n64,256\n64,320\n64,384\n64,448\n64,512\n");
+  Running running(Invocation{
+      .arguments = arguments({"--shapes", (folder_ / "shapes.csv").string(), "--max-rows", "4", "--budget", "2s"})});
+  const auto stored = [&] {
+    const auto store = Store::open(database_, Store::Access::lookup_only);
+    return store->all_verdicts().size();
+  };
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (stored() == 0 && !running.finished() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  ASSERT_FALSE(running.finished());
+  running.send(SIGTERM);
+  EXPECT_EQ(running.wait().code, 128 + SIGTERM);
+  const Output list = run({"audit", "list", "--db", database_, "--json"});
+  ASSERT_EQ(list.code, 0) << list.err;
+  EXPECT_EQ(list.err, "");
+  const std::size_t kept = list.json()["verdicts"].size();
+  EXPECT_GE(kept, 1u);
+  EXPECT_LT(kept, 8u);
+  EXPECT_EQ(tune({"--shape", "64,576", "--max-rows", "2", "--budget", "400ms"}).code, 0) << "nothing was left locked";
+}
+
+TEST_F(Tune, PendingServesWhatWasRecorded) {
+  ASSERT_EQ(run({"select", "--shape", "64,64", "--rows", "2", "--max-rows", "2", "--db", database_},
+                {{"CROSSOVER_ON_MISS", "record"}})
+                .code,
+            0);
+  const Output output = tune({"--pending", "--budget", "500ms"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  const Json verdicts = output.json()["verdicts"];
+  ASSERT_EQ(verdicts.size(), 1u);
+  EXPECT_EQ(verdicts[0]["problem"]["attributes"]["n"], "64");
+  EXPECT_EQ(verdicts[0]["segments"].back()["to"], 2) << "as many rows as were asked for";
+  EXPECT_EQ(tune({"--pending"}).json()["verdicts"], Json::array());
+}
+
+TEST_F(Tune, OutOfMemoryIsASentence) {
+  const Output output = tune({"--shape", "1073741824,1073741824", "--max-rows", "2", "--budget", "500ms"});
+  EXPECT_EQ(output.code, 1) << output.err;
+  EXPECT_THAT(output.err, HasSubstr("memory"));
+  EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;
+  EXPECT_FALSE(std::filesystem::exists(database_)) << "nothing was measured, nothing is stored";
+}
+
+TEST_F(Tune, OneProblemTooLargeLosesNothingOfTheOthers) {
+  write_file(folder_ / "shapes.csv", "64,64\n1073741824,1073741824\n");
+  const Output output = tune({"--shapes", (folder_ / "shapes.csv").string(), "--max-rows", "2", "--budget", "400ms"});
+  EXPECT_EQ(output.code, 1) << output.err;
+  EXPECT_EQ(output.json()["verdicts"].size(), 1u);
+  EXPECT_EQ(run({"audit", "list", "--db", database_, "--json"}).json()["verdicts"].size(), 1u);
+}
+
+}  // namespace
+}  // namespace crossover::testing

@@ -7,6 +7,10 @@
 #include <utility>
 
 #include "crossover/kernels/fp8_block_linear.hpp"
+#if CROSSOVER_HAVE_CUDA
+#include "crossover/cuda/backend.hpp"
+#include "crossover/cuda/device_probe.hpp"
+#endif
 
 namespace crossover {
 namespace {

@@ -131,6 +131,8 @@ std::vector<cublasLtMatmulAlgo_t> lt_candidates(cublasLtHandle_t handle, const L
           "setting cuBLASLt preferences");
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(kLtWorkspaceBytes));
+  // Parts of a split K are added in f32, never in the type of Y.
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, problem.w_alignment);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, problem.x_alignment);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, problem.y_alignment);
@@ -250,6 +252,7 @@ LtPlan lt_find(cublasLtHandle_t handle, const LtProblem& problem, Rows max_rows,
   };
 
   LtPlan plan;
+  const auto whole = [&](Rows rows) { return (rows + problem.row_multiple - 1) / problem.row_multiple * problem.row_multiple; };
   for (const Rows rung : lt_ladder(max_rows)) {
     const Rows rows = std::min(rung, max_rows);
     struct Candidate {
@@ -261,12 +264,12 @@ LtPlan lt_find(cublasLtHandle_t handle, const LtProblem& problem, Rows max_rows,
       LtProblem part = problem;
       part.n = tile;
       const std::int64_t rest = problem.n % tile;
-      for (const cublasLtMatmulAlgo_t& algorithm : lt_candidates(handle, part, rows, kCandidates)) {
+      for (const cublasLtMatmulAlgo_t& algorithm : lt_candidates(handle, part, whole(rows), kCandidates)) {
         LtProblem last = problem;
         last.n = rest;
         // It has to do every row count of the rung, and the last tile.
-        const bool usable = lt_accepts(handle, part, rung, algorithm) && lt_accepts(handle, part, 1, algorithm) &&
-                            lt_accepts(handle, part, rung / 2 + 1, algorithm) &&
+        const bool usable = lt_accepts(handle, part, rung, algorithm) && lt_accepts(handle, part, whole(1), algorithm) &&
+                            lt_accepts(handle, part, whole(rung / 2 + 1), algorithm) &&
                             (rest == 0 || lt_accepts(handle, last, rung, algorithm));
         if (usable) candidates.push_back({{rung, tile, algorithm}, {}});
       }

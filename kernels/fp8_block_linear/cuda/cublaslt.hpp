@@ -26,6 +26,7 @@ struct LtProblem {
   std::int64_t w_stride = 0, x_stride = 0, y_stride = 0;
   std::uint32_t w_alignment = 256, x_alignment = 2, y_alignment = 2;  // bytes
   bool bias = false;       // of the type of Y
+  std::int64_t row_multiple = 1;  // row counts are multiples of this
 };
 struct LtOperands {
   const void* w = nullptr;

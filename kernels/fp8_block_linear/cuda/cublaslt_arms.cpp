@@ -326,12 +326,29 @@ class CachedCublasLt final : public LibraryArm {
 
 // cuBLASLt reads block scales of W in rows of a multiple of 4.
 std::int64_t scale_stride(const Fp8BlockLinear& p) { return (p.k_blocks() + 3) / 4 * 4; }
-std::size_t codes_bytes(const Fp8BlockLinear& p, Rows rows) {
-  return round_up(static_cast<std::size_t>(rows) * static_cast<std::size_t>(p.k));
+
+// It also takes multiples of 4 rows of X only. Other row counts are padded, and Y, which has no place for the padding, is
+// computed in scratch and copied; where copying all of it would cost more than a second pass over the weights, the last
+// rows alone are.
+constexpr Rows kRowMultiple = 4;
+constexpr Rows padded(Rows rows) { return (rows + kRowMultiple - 1) / kRowMultiple * kRowMultiple; }
+// The most rows that are copied. The two costs on an H200: copies at 4.2 TB/s, reading weights at 4.5 TB/s plus 6 µs for
+// two kernels.
+Rows most_copied_rows(const Fp8BlockLinear& p) {
+  const double n = static_cast<double>(p.n), k = static_cast<double>(p.k);
+  const double pass_us = n * k / 4.5e6 + 6, copy_us_per_row = 4 * n / 4.2e6;
+  return std::max<Rows>(padded(static_cast<Rows>(std::min(pass_us / copy_us_per_row, 1e9))), kRowMultiple);
 }
-std::size_t x_scales_bytes(const Fp8BlockLinear& p, Rows rows) {
-  return round_up(static_cast<std::size_t>(rows) * static_cast<std::size_t>(p.k_blocks()) * 4);
-}
+// Parts of the workspace, in order; each grows with the rows.
+struct Fp8Workspace {
+  Fp8Workspace(const Fp8BlockLinear& p, Rows rows)
+      : codes(round_up(static_cast<std::size_t>(padded(rows)) * static_cast<std::size_t>(p.k))),
+        scales(round_up(static_cast<std::size_t>(padded(rows)) * static_cast<std::size_t>(p.k_blocks()) * 4)),
+        y(round_up(static_cast<std::size_t>(std::min(padded(rows), most_copied_rows(p))) *
+                   static_cast<std::size_t>(p.n) * 2)) {}
+  std::size_t codes, scales, y;
+  std::size_t total() const { return codes + scales + y + kLtWorkspaceBytes; }
+};
 
 class PreparedFp8Block final : public Prepared {
  public:
@@ -340,11 +357,13 @@ class PreparedFp8Block final : public Prepared {
         weights_(layer),
         scales_(static_cast<std::size_t>(problem.n_blocks() * scale_stride(problem)) * 4),
         bias_(bias16(problem, layer)),
-        handle_(lt_handle()) {
+        handle_(lt_handle()),
+        x_granule_(linear_call(problem, layer).x_granule) {
     lt_problem_ = weight16_problem(problem);
     lt_problem_.fp8 = true;
     lt_problem_.w_stride = lt_problem_.x_stride = problem.k;
     lt_problem_.w_alignment = lt_problem_.x_alignment = 16;
+    lt_problem_.row_multiple = kRowMultiple;
     const cuda::OwnedStream stream = cuda::make_stream();
     const auto row = static_cast<std::size_t>(problem.k_blocks()) * 4;
     cuda::check(cudaMemsetAsync(scales_.data(), 0, scales_.bytes(), stream.get()), "filling device memory");
@@ -363,8 +382,7 @@ class PreparedFp8Block final : public Prepared {
   }
   void find(std::string_view arm, Rows max_rows) {
     const TimingOperands operands(problem_, max_rows);
-    const cuda::Buffer workspace(codes_bytes(problem_, max_rows) + x_scales_bytes(problem_, max_rows) +
-                                 kLtWorkspaceBytes);
+    const cuda::Buffer workspace(Fp8Workspace(problem_, max_rows).total());
     plan_ = lt_find(handle_, lt_problem_, max_rows, {problem_.n},
                     [&](const LtChoice& choice, Rows rows, cudaStream_t stream) {
                       return enqueue(choice, operands.x.data(), operands.y.data(), rows, workspace.data(), stream);
@@ -376,8 +394,7 @@ class PreparedFp8Block final : public Prepared {
   Status launch(const Arguments& arguments, Rows rows, Workspace workspace, Stream stream) noexcept override {
     const Status status = check_launch(problem_, arguments, rows);
     if (!status.ok() || rows == 0) return status;
-    if (workspace.data == nullptr ||
-        workspace.bytes < codes_bytes(problem_, rows) + x_scales_bytes(problem_, rows) + kLtWorkspaceBytes) {
+    if (workspace.data == nullptr || workspace.bytes < Fp8Workspace(problem_, rows).total()) {
       return {Status::Code::workspace_too_small, 0, "cublaslt_fp8_block: the workspace is smaller than its cost says"};
     }
     return enqueue(lt_choice(plan_, rows), arguments.inputs[0].data, arguments.outputs[0].data, rows, workspace.data,
@@ -387,19 +404,44 @@ class PreparedFp8Block final : public Prepared {
  private:
   Status enqueue(const LtChoice& choice, const void* x, void* y, Rows rows, void* workspace,
                  cudaStream_t stream) const noexcept {
-    std::byte* const base = static_cast<std::byte*>(workspace);
+    const Fp8Workspace parts(problem_, rows);
+    std::byte* const codes = static_cast<std::byte*>(workspace);
+    std::byte* const scales = codes + parts.codes;
+    std::byte* const scratch = scales + parts.scales;
+    std::byte* const rest = scratch + parts.y;
+    const Rows whole = rows % kRowMultiple == 0 ? rows : rows <= most_copied_rows(problem_) ? 0 : rows / kRowMultiple * kRowMultiple;
+    if (whole > 0) {
+      const Status status = multiply(choice, x, whole, codes, scales, y, problem_.y_row_stride, rest, stream);
+      if (!status.ok() || whole == rows) return status;
+    }
+    const auto* const last_x = static_cast<const std::byte*>(x) + whole * problem_.x_row_stride * 2;
+    auto* const last_y = static_cast<std::byte*>(y) + whole * problem_.y_row_stride * 2;
+    const Status status = multiply(choice, last_x, rows - whole, codes + whole * problem_.k,
+                                   scales + whole * problem_.k_blocks() * 4, scratch, problem_.n, rest, stream);
+    if (!status.ok()) return status;
+    const auto row = static_cast<std::size_t>(problem_.n) * 2;
+    return cuda::status_of(cudaMemcpy2DAsync(last_y, static_cast<std::size_t>(problem_.y_row_stride) * 2, scratch, row, row,
+                                             static_cast<std::size_t>(rows - whole), cudaMemcpyDeviceToDevice, stream));
+  }
+
+  // Quantises `rows` rows of X and multiplies; writes the padded row count of rows of Y.
+  Status multiply(const LtChoice& choice, const void* x, Rows rows, std::byte* codes, std::byte* scales, void* y,
+                  std::int64_t y_stride, void* workspace, cudaStream_t stream) const noexcept {
     QuantiseCall quantise;
     quantise.x = x;
-    quantise.codes = reinterpret_cast<std::uint8_t*>(base);
-    quantise.scales = reinterpret_cast<float*>(base + codes_bytes(problem_, rows));
-    quantise.m = quantise.m_padded = rows;
+    quantise.codes = reinterpret_cast<std::uint8_t*>(codes);
+    quantise.scales = reinterpret_cast<float*>(scales);
+    quantise.m = rows;
+    quantise.m_padded = padded(rows);
     quantise.k = problem_.k;
     quantise.x_stride = problem_.x_row_stride;
     quantise.k_blocks = static_cast<std::int32_t>(problem_.k_blocks());
-    quantise.x_granule = linear_call(problem_, weights_).x_granule;
+    quantise.x_granule = x_granule_;
     if (const cudaError_t error = quantise_launch(quantise, is_bf16(problem_), stream); error != cudaSuccess) {
       return cuda::status_of(error);
     }
+    LtProblem lt = lt_problem_;
+    lt.y_stride = y_stride;
     LtOperands operands;
     operands.w = weights_.w;
     operands.x = quantise.codes;
@@ -407,8 +449,8 @@ class PreparedFp8Block final : public Prepared {
     operands.bias = bias_.data();
     operands.w_scales = scales_.as<float>();
     operands.x_scales = quantise.scales;
-    operands.workspace = base + codes_bytes(problem_, rows) + x_scales_bytes(problem_, rows);
-    return lt_multiply(handle_, lt_problem_, rows, operands, choice.algorithm, stream);
+    operands.workspace = workspace;
+    return lt_multiply(handle_, lt, padded(rows), operands, choice.algorithm, stream);
   }
 
   const Fp8BlockLinear problem_;
@@ -416,6 +458,7 @@ class PreparedFp8Block final : public Prepared {
   const cuda::Buffer scales_;
   const cuda::Buffer bias_;
   const cublasLtHandle_t handle_;
+  const std::int32_t x_granule_;
   LtProblem lt_problem_;
   LtPlan plan_;
 };
@@ -446,7 +489,7 @@ class CublasLtFp8Block final : public LibraryArm {
   Cost cost(const Problem& problem, Rows rows) const override {
     const Fp8BlockLinear p = Fp8BlockLinear::from(problem);
     Cost cost = base_cost(p, rows);
-    cost.workspace_bytes = codes_bytes(p, rows) + x_scales_bytes(p, rows) + kLtWorkspaceBytes;
+    cost.workspace_bytes = Fp8Workspace(p, rows).total();
     cost.cached_bytes = static_cast<std::size_t>(p.n_blocks() * scale_stride(p)) * 4 + bias16_bytes(p);
     return cost;
   }

@@ -21,16 +21,10 @@ constexpr int kSlots = 4;
 constexpr int kMaxWarps = 12;
 constexpr int kSlotVectors = 4 * 32;  // of 16 bytes: (row g | g + 8) x (h = 0 | 1) x lane
 
-// The next slot to be filled, in the order in which slots are used.
-struct Cursor {
-  std::int64_t tile = 0;
-  int block = 0, m_tile = 0;
-};
-
 template <typename T, int kMTiles, int kTokenTiles, bool kFast>
 __global__ void __launch_bounds__(kMaxWarps * 32, 1) gemv_kernel(const LinearCall p, const int tile_groups) {
   extern __shared__ uint4 shared[];
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int warps = static_cast<int>(blockDim.x) / 32;
   const int g = lane / 4, t = lane % 4;
   uint4* const ring = shared + warp * (kSlots * kSlotVectors) + lane;
@@ -46,18 +40,26 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1) gemv_kernel(const LinearCal
   std::uint32_t x[kTokenTiles][2][8], x_next[kTokenTiles][2][8];
   float scale0 = 0, scale1 = 0, scale0_next = 0, scale1_next = 0;
 
+  // This lane's rows of X, at its columns of block 0.
+  const T* x_rows[kTokenTiles];
+#pragma unroll
+  for (int n = 0; n < kTokenTiles; ++n) {
+    x_rows[n] = static_cast<const T*>(p.x) + min(std::int64_t{n * 8 + g}, p.m - 1) * p.x_stride + t * 16;
+  }
   auto load_x = [&](int block, std::uint32_t(&to)[kTokenTiles][2][8]) {
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n) {
+      const T* const source = x_rows[n] + std::int64_t{block} * 128;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int token = n * 8 + g;
+        const bool token = n * 8 + g < p.m;
         const std::int64_t column = std::int64_t{block} * 128 + h * 64 + t * 16;
-        const T* const row = static_cast<const T*>(p.x) + token * p.x_stride;
         if (kFast || p.x_granule == 16) {
           uint4 a = make_uint4(0, 0, 0, 0), b = a;
-          if (token < p.m && column < p.k) a = load16_in_order(row + column);
-          if (token < p.m && column + 8 < p.k) b = load16_in_order(row + column + 8);
+          if (token && column < p.k) {
+            a = load16_in_order(source + h * 64);
+            if (kFast || column + 8 < p.k) b = load16_in_order(source + h * 64 + 8);
+          }
           const std::uint32_t words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
 #pragma unroll
           for (int i = 0; i < 8; ++i) to[n][h][i] = words[i];
@@ -67,8 +69,8 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1) gemv_kernel(const LinearCal
             std::uint32_t word = 0;
 #pragma unroll
             for (int j = 0; j < 2; ++j) {
-              if (token < p.m && column + 2 * i + j < p.k) {
-                const auto* const bits = reinterpret_cast<const std::uint16_t*>(row + column + 2 * i + j);
+              if (token && column + 2 * i + j < p.k) {
+                const auto* const bits = reinterpret_cast<const std::uint16_t*>(source + h * 64 + 2 * i + j);
                 word |= static_cast<std::uint32_t>(__ldg(bits)) << (16 * j);
               }
             }
@@ -81,42 +83,65 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1) gemv_kernel(const LinearCal
   // A tile has at most 64 rows, so it meets at most two rows of scales.
   auto load_scales = [&](std::int64_t tile, int block, float& s0, float& s1) {
     const std::int64_t row = (first_group + tile * tile_groups) / 16;
-    s0 = __ldg(p.scales + row * p.k_blocks + block);
-    s1 = row + 1 < scale_rows ? __ldg(p.scales + (row + 1) * p.k_blocks + block) : 0.0f;
+    const float* const source = p.scales + row * p.k_blocks + block;
+    s0 = __ldg(source);
+    s1 = row + 1 < scale_rows ? __ldg(source + p.k_blocks) : 0.0f;
   };
 
-  Cursor ahead{0, warp, 0};
-  auto fill = [&](int slot) {
-    if (ahead.tile < tiles && ahead.block < p.k_blocks) {
-      const std::int64_t group = first_group + ahead.tile * tile_groups + 2 * ahead.m_tile;
-      const std::int64_t limit = min(end_group, first_group + (ahead.tile + 1) * tile_groups);
-      const std::int64_t column = std::int64_t{ahead.block} * 128 + 16 * t;
+  // The next slot to be filled, in the order in which slots are used. kSlots is a multiple of kMTiles, so the slot that
+  // becomes free at an m-tile is filled with the same m-tile of a later block.
+  static_assert(kSlots % kMTiles == 0);
+  std::int64_t ahead_tile = 0;
+  int ahead_block = warp;
+  const std::uint8_t* ahead = nullptr;  // this lane's bytes: row g of the m-tile to come, h = 0
+  unsigned ahead_rows = 0;              // bit i: row g of the tile's 8-row group i is there
+  const std::int64_t rows8 = 8 * p.k;
+  auto begin_tile = [&] {
+    const std::int64_t group = first_group + ahead_tile * tile_groups;
+    const std::int64_t limit = min(end_group, group + tile_groups);
+    ahead = p.w + (group * 8 + g) * p.k + std::int64_t{ahead_block} * 128 + 16 * t;
+    ahead_rows = 0;
+#pragma unroll
+    for (int i = 0; i < 2 * kMTiles; ++i) {
+      if (group + i < limit && (group + i) * 8 + g < p.n) ahead_rows |= 1u << i;
+    }
+  };
+  auto fill = [&](int m_tile, uint4* slot) {
+    if (ahead_tile < tiles) {
+      const std::int64_t column = std::int64_t{ahead_block} * 128 + 16 * t;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const std::int64_t row = (group + i / 2) * 8 + g;
-        if (group + i / 2 < limit && row < p.n) {
-          stage16<kFast>(ring + (slot * 4 + i) * 32, p.w + row * p.k, column + 64 * (i % 2), p.k, true,
-                            p.w_granule);
+        if ((ahead_rows >> (2 * m_tile + i / 2) & 1u) == 0) continue;
+        const std::uint8_t* const source = ahead + (i / 2) * rows8 + 64 * (i % 2);
+        if constexpr (kFast) {
+          copy16_async(slot + i * 32, source, column + 64 * (i % 2) < p.k ? 16 : 0);
+        } else {
+          const std::int64_t first = column + 64 * (i % 2);
+          stage16<false>(slot + i * 32, source - first, first, p.k, true, p.w_granule);
         }
       }
-      if (++ahead.m_tile == kMTiles) {
-        ahead.m_tile = 0;
-        ahead.block += warps;
-        if (ahead.block >= p.k_blocks) {
-          ahead.block = warp;
-          ++ahead.tile;
+      ahead += 2 * rows8;
+      if (m_tile == kMTiles - 1) {
+        ahead += warps * 128 - kMTiles * 2 * rows8;
+        ahead_block += warps;
+        if (ahead_block >= p.k_blocks) {
+          ahead_block = warp;
+          ++ahead_tile;
+          begin_tile();
         }
       }
     }
     commit_copies();
   };
 
+  if (warp >= p.k_blocks) ahead_tile = tiles;  // nothing for this warp
+  begin_tile();
   if (tiles > 0 && warp < p.k_blocks) {
     load_x(warp, x_next);
     load_scales(0, warp, scale0_next, scale1_next);
   }
 #pragma unroll
-  for (int slot = 0; slot < kSlots; ++slot) fill(slot);
+  for (int slot = 0; slot < kSlots; ++slot) fill(slot % kMTiles, ring + slot * kSlotVectors);
 
   int slot = 0;
   for (std::int64_t tile = 0; tile < tiles; ++tile) {
@@ -149,8 +174,8 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1) gemv_kernel(const LinearCal
         wait_copies<kSlots - 1>();
         uint4 w[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) w[i] = ring[(slot * 4 + i) * 32];
-        float part[kTokenTiles][4] = {};
+        for (int i = 0; i < 4; ++i) w[i] = ring[slot * kSlotVectors + i * 32];
+        float part[2][kTokenTiles][4] = {};  // of each h: shorter chains of products that wait for each other
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const std::uint32_t low[4] = {w[h].x, w[h].y, w[h].z, w[h].w};
@@ -161,9 +186,10 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1) gemv_kernel(const LinearCal
             Format<T>::template decode<kFast>(low[step], a[0], a[2]);
             Format<T>::template decode<kFast>(high[step], a[1], a[3]);
 #pragma unroll
-            for (int n = 0; n < kTokenTiles; ++n) multiply<T>(part[n], a, x[n][h][2 * step], x[n][h][2 * step + 1]);
+            for (int n = 0; n < kTokenTiles; ++n) multiply<T>(part[h][n], a, x[n][h][2 * step], x[n][h][2 * step + 1]);
           }
-          if (h == 0) fill(slot);  // the slot is in registers: all of it was asked for before the first product
+          // The slot is in registers: all of it was asked for before the first product.
+          if (h == 0) fill(m, ring + slot * kSlotVectors);
         }
         slot = (slot + 1) % kSlots;
         const std::int64_t first_scale_row = tile_group / 16;
@@ -171,10 +197,10 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1) gemv_kernel(const LinearCal
         const float scale_high = (tile_group + 2 * m + 1) / 16 == first_scale_row ? scale0 : scale1;
 #pragma unroll
         for (int n = 0; n < kTokenTiles; ++n) {
-          sum[m][n][0] = fmaf(scale_low, part[n][0], sum[m][n][0]);
-          sum[m][n][1] = fmaf(scale_low, part[n][1], sum[m][n][1]);
-          sum[m][n][2] = fmaf(scale_high, part[n][2], sum[m][n][2]);
-          sum[m][n][3] = fmaf(scale_high, part[n][3], sum[m][n][3]);
+          sum[m][n][0] = fmaf(scale_low, part[0][n][0] + part[1][n][0], sum[m][n][0]);
+          sum[m][n][1] = fmaf(scale_low, part[0][n][1] + part[1][n][1], sum[m][n][1]);
+          sum[m][n][2] = fmaf(scale_high, part[0][n][2] + part[1][n][2], sum[m][n][2]);
+          sum[m][n][3] = fmaf(scale_high, part[0][n][3] + part[1][n][3], sum[m][n][3]);
         }
       }
     }

@@ -58,8 +58,7 @@ __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN
   using Shape = TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN, kGroups>;
   constexpr int kThreads = Shape::kThreads, kMmaM = kWarpM / 16, kMmaN = kWarpN / 8;
   static_assert(128 % kWarpN == 0, "a warp's columns must lie in one row of scales");
-  static_assert(kTileM * 16 * kGroups % kThreads == 0 && kTileN * 8 * kGroups % kThreads == 0);
-  static_assert(kThreads % 16 == 0 && (kGroups & (kGroups - 1)) == 0);
+  static_assert((kGroups & (kGroups - 1)) == 0);
   extern __shared__ uint4 shared[];
   uint4* const sums = shared + stages * Shape::kStageVectors;
 
@@ -72,37 +71,68 @@ __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN
   const std::int64_t tile_count = order.count();
   const int steps = (p.k_blocks + kGroups - 1) / kGroups;  // of a tile
 
-  // Loading, ahead of the products.
-  std::int64_t load_tile = blockIdx.x, load_m = 0, load_n = 0;
+  // Loading, ahead of the products. A thread always loads the same vector of a row, of every kRowsX-th row of X and every
+  // kRowsW-th row of W, so that little is left to compute for each copy.
+  constexpr int kRowsX = kThreads / 16, kRowsW = kThreads / 8;
+  constexpr int kPassesX = kTileM / kRowsX, kPassesW = kTileN / kRowsW;  // of a 128-K block
+  static_assert(kTileM % kRowsX == 0 && kTileN % kRowsW == 0 && kRowsX % 2 == 0 && kRowsW % 2 == 0);
+  const int row_x = thread / 16, vector_x = thread % 16, row_w = thread / 8, vector_w = thread % 8;
+  const int to_x = row_x * 16 + (vector_x ^ (row_x & 1)), to_w = row_w * 8 + (vector_w ^ ((row_w & 1) << 2));
+  const std::int64_t step_x = kRowsX * p.x_stride * 2, step_w = kRowsW * p.k;  // bytes
+  std::int64_t load_tile = blockIdx.x;
   int load_step = 0, load_stage = 0;
-  if (load_tile < tile_count) order.at(load_tile, load_m, load_n);
+  const unsigned char *from_x = nullptr, *from_w = nullptr;  // first row, at the vector of the step to come
+  unsigned rows_x = 0, rows_w = 0;                           // bit i: the row of pass i is there
+  auto begin_tile = [&] {
+    std::int64_t tile_m = 0, tile_n = 0;
+    order.at(load_tile, tile_m, tile_n);
+    const std::int64_t m = tile_m * kTileM + row_x, n = tile_n * kTileN + row_w;
+    from_x = reinterpret_cast<const unsigned char*>(static_cast<const T*>(p.x) + m * p.x_stride) + vector_x * 16;
+    from_w = p.w + n * p.k + vector_w * 16;
+    rows_x = rows_w = 0;
+#pragma unroll
+    for (int i = 0; i < kPassesX; ++i) rows_x |= m + i * kRowsX < p.m ? 1u << i : 0u;
+#pragma unroll
+    for (int i = 0; i < kPassesW; ++i) rows_w |= n + i * kRowsW < p.n ? 1u << i : 0u;
+  };
+  if (load_tile < tile_count) begin_tile();
   auto load = [&] {
     if (load_tile < tile_count) {
       uint4* const stage = shared + load_stage * Shape::kStageVectors;
-      const std::int64_t first_block = std::int64_t{load_step} * kGroups;
+      const std::int64_t first = std::int64_t{load_step} * kGroups * 128;  // columns
 #pragma unroll
-      for (int i = 0; i < kTileM * 16 * kGroups / kThreads; ++i) {
-        const int index = thread + i * kThreads, row = index / 16 % kTileM, vector = index % 16;
-        const int of_group = index / 16 / kTileM;
-        const std::int64_t m = load_m * kTileM + row;
-        stage16<kFast>(stage + of_group * Shape::kBlockVectors + row * 16 + (vector ^ (row & 1)),
-                          reinterpret_cast<const unsigned char*>(static_cast<const T*>(p.x) + m * p.x_stride),
-                          (first_block + of_group) * 256 + vector * 16, p.k * 2, m < p.m, p.x_granule);
-      }
+      for (int block = 0; block < kGroups; ++block) {
+        uint4* const to = stage + block * Shape::kBlockVectors;
+        const bool inside_x = first + block * 128 + vector_x * 8 < p.k, inside_w = first + block * 128 + vector_w * 16 < p.k;
+        const unsigned char *x = from_x + block * 256, *w = from_w + block * 128;
 #pragma unroll
-      for (int i = 0; i < kTileN * 8 * kGroups / kThreads; ++i) {
-        const int index = thread + i * kThreads, row = index / 8 % kTileN, vector = index % 8;
-        const int of_group = index / 8 / kTileN;
-        const std::int64_t n = load_n * kTileN + row;
-        stage16<kFast>(
-            stage + of_group * Shape::kBlockVectors + kTileM * 16 + row * 8 + (vector ^ ((row & 1) << 2)),
-            p.w + n * p.k, (first_block + of_group) * 128 + vector * 16, p.k, n < p.n, p.w_granule);
+        for (int i = 0; i < kPassesX; ++i, x += step_x) {
+          uint4* const target = to + to_x + i * kRowsX * 16;
+          if constexpr (kFast) {
+            copy16_async(target, x, inside_x && (rows_x >> i & 1u) != 0 ? 16 : 0);
+          } else {
+            const std::int64_t byte = (first + block * 128) * 2 + vector_x * 16;
+            stage16<false>(target, x - byte, byte, p.k * 2, (rows_x >> i & 1u) != 0, p.x_granule);
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < kPassesW; ++i, w += step_w) {
+          uint4* const target = to + kTileM * 16 + to_w + i * kRowsW * 8;
+          if constexpr (kFast) {
+            copy16_async(target, w, inside_w && (rows_w >> i & 1u) != 0 ? 16 : 0);
+          } else {
+            const std::int64_t byte = first + block * 128 + vector_w * 16;
+            stage16<false>(target, w - byte, byte, p.k, (rows_w >> i & 1u) != 0, p.w_granule);
+          }
+        }
       }
+      from_x += kGroups * 256;
+      from_w += kGroups * 128;
       load_stage = load_stage + 1 == stages ? 0 : load_stage + 1;
       if (++load_step == steps) {
         load_step = 0;
         load_tile += gridDim.x;
-        if (load_tile < tile_count) order.at(load_tile, load_m, load_n);
+        if (load_tile < tile_count) begin_tile();
       }
     }
     commit_copies();
@@ -248,11 +278,9 @@ struct TensorCoreLauncher {
   using Kernel = void (*)(LinearCall, int);
 
   static Kernel kernel(bool bf16, bool fast) {
-    if constexpr (kShape.unaligned) {
-      if (!aligned) {
-        return bf16 ? tensor_core_kernel<Bf16, kShape.m, kShape.n, kWarpM, kWarpN, kShape.k_groups, false>
-                    : tensor_core_kernel<F16, kShape.m, kShape.n, kWarpM, kWarpN, kShape.k_groups, false>;
-      }
+    if (!fast) {
+      return bf16 ? tensor_core_kernel<Bf16, kShape.m, kShape.n, kWarpM, kWarpN, kShape.k_groups, false>
+                  : tensor_core_kernel<F16, kShape.m, kShape.n, kWarpM, kWarpN, kShape.k_groups, false>;
     }
     return bf16 ? tensor_core_kernel<Bf16, kShape.m, kShape.n, kWarpM, kWarpN, kShape.k_groups, true>
                 : tensor_core_kernel<F16, kShape.m, kShape.n, kWarpM, kWarpN, kShape.k_groups, true>;

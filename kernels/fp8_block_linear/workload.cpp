@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <map>
 #include <new>
@@ -111,6 +112,18 @@ Extents extents(const Fp8BlockLinear& p, Rows max_rows) {
           .y = bytes(max_rows * p.y_row_stride + kGuard, 2),
           .alignment = p.alignment < 16 ? static_cast<std::size_t>(p.alignment) : 0,
           .bias_offset = static_cast<std::size_t>(element_bytes(p.bias))};
+}
+
+// What the system can give without swapping; infinite where it does not say.
+double host_available_bytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  double kib = 0;
+  while (file >> name >> kib) {
+    if (name == "MemAvailable:") return kib * 1024;
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return std::numeric_limits<double>::infinity();
 }
 
 // Device memory with an operand in it.
@@ -479,14 +492,23 @@ std::size_t workload_bytes(const Fp8BlockLinear& problem, Rows max_rows) { retur
 
 std::unique_ptr<Workload> make_workload(const Fp8BlockLinear& problem, const Regime& regime, Memory& memory,
                                         Rows max_rows, int copies, std::uint64_t seed) {
+  const Extents e = extents(problem, max_rows);
+  const auto short_of = [&](const char* where, double needed, double available) {
+    return OutOfMemory("fp8_block_linear: test data of " + std::to_string(max_rows) + " rows in " +
+                       std::to_string(copies) + " copies need " + std::to_string(std::llround(needed / 0x1p20)) +
+                       " MiB of " + where + " memory, " + std::to_string(std::llround(available / 0x1p20)) +
+                       " MiB are free");
+  };
+  // Asked first: a system that overcommits kills the process that touches what it was given.
+  const double on_device = static_cast<double>(e.total()) * copies,
+               on_host = static_cast<double>(e.w + e.x + e.y + e.scales);
+  if (const double free = static_cast<double>(memory.available_bytes()); on_device > free)
+    throw short_of("device", on_device, free);
+  if (const double free = host_available_bytes(); on_host > free) throw short_of("host", on_host, free);
   try {
     return std::make_unique<LinearWorkload>(problem, regime, memory, max_rows, copies, seed);
   } catch (const std::bad_alloc&) {
-    throw OutOfMemory("fp8_block_linear: no host memory for test data of " +
-                      std::to_string(workload_bytes(problem, max_rows)) + " bytes");
-  } catch (const std::length_error&) {
-    throw OutOfMemory("fp8_block_linear: no host memory for test data of " +
-                      std::to_string(workload_bytes(problem, max_rows)) + " bytes");
+    throw short_of("host", on_host, 0);
   }
 }
 

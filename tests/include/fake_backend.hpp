@@ -31,6 +31,7 @@ struct Timed {
   Rows rows = 0;
   std::size_t launches = 0;
   std::vector<const void*> weights;  // one per launch: tells the copies apart
+  const void* batch = nullptr;       // which batch; null for run()
   bool copies_match = true;          // each launch had the weights and the arguments of the same copy
 };
 
@@ -40,6 +41,7 @@ class FakeMemory final : public Memory {
   std::size_t limit_bytes = std::size_t{1} << 30;
   // Called before an allocation; may throw.
   std::function<void(std::size_t bytes)> on_allocate;
+  std::function<void(std::size_t bytes)> on_fill;
 
   ~FakeMemory() override {
     for (const auto& [data, bytes] : blocks_) std::free(data);
@@ -68,7 +70,10 @@ class FakeMemory final : public Memory {
   void upload(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
   void download(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
   void copy(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
-  void fill(void* to, std::uint8_t byte, std::size_t bytes) override { std::memset(to, byte, bytes); }
+  void fill(void* to, std::uint8_t byte, std::size_t bytes) override {
+    if (on_fill) on_fill(bytes);
+    std::memset(to, byte, bytes);
+  }
   std::size_t available_bytes() override {
     const std::lock_guard lock(mutex_);
     return limit_bytes - live_bytes_;
@@ -373,6 +378,7 @@ class FakeBackend final : public Backend {
   Timing time(Batch& batch) override {
     const std::vector<Launch>& launches = dynamic_cast<FakeBatch&>(batch).launches;
     times.push_back(describe(launches));
+    times.back().batch = &batch;
     Timing timing = launch_all(launches);
     if (tamper) tamper(times.back(), timing);
     return timing;

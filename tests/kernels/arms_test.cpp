@@ -1,5 +1,7 @@
 // Every arm on every kind of shape.
 
+#include <sys/mman.h>
+
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -444,6 +446,68 @@ TEST_P(OfFastArm, OddRowCountsAreNotSlow) {
     if (round >= 9 && best[1] < 1.1 * best[0]) break;
   }
   EXPECT_LT(best[1], 1.1 * best[0]);
+}
+
+// Address space that holds zeros and costs memory only where it is written.
+class Sparse {
+ public:
+  explicit Sparse(std::size_t bytes) : bytes_(bytes) {
+    data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  }
+  ~Sparse() {
+    if (data_ != MAP_FAILED) munmap(data_, bytes_);
+  }
+  Sparse(const Sparse&) = delete;
+  Sparse& operator=(const Sparse&) = delete;
+  bool ok() const { return data_ != MAP_FAILED; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  std::size_t bytes_;
+  void* data_;
+};
+
+// Liger#1248, vllm#34279: 32-bit overflow. Rows more than 2^31 elements, and 2^32 bytes, apart.
+TEST_P(OfArm, RowStridesBeyond32Bits) {
+  constexpr std::int64_t kStride = (std::int64_t{1} << 31) + 64;
+  const Fp8BlockLinear p{.n = 40, .k = 200, .x_row_stride = kStride, .y_row_stride = kStride + 8};
+  Layer layer({.n = 40, .k = 200}, 3);
+  const Sparse x(static_cast<std::size_t>(3 * kStride) * 2), y(static_cast<std::size_t>(3 * (kStride + 8)) * 2);
+  if (!x.ok() || !y.ok()) GTEST_SKIP() << "no address space of 24 GiB";
+  for (Rows r = 0; r < 3; ++r) std::copy_n(&layer.input(r, 0), 200, x.as<std::uint16_t>() + r * kStride);
+  const auto prepared = prepare(GetParam(), p.problem(), layer.weights());
+  const Fp8BlockLinearArguments arguments(x.as<void>(), y.as<void>(), kStride, kStride + 8);
+  ASSERT_TRUE(launch(GetParam(), *prepared, p.problem(), arguments, 3).ok());
+  const auto expected = layer.run(GetParam());
+  for (Rows r = 0; r < 3; ++r) {
+    for (std::int64_t n = 0; n < 40; ++n) {
+      ASSERT_EQ(y.as<std::uint16_t>()[r * (kStride + 8) + n], expected[static_cast<std::size_t>(r * 40 + n)]);
+    }
+  }
+}
+
+// More than 2^31 weights; all zero but in the last rows.
+TEST_P(OfFastArm, MoreWeightsThan32BitsCount) {
+  constexpr std::int64_t kN = (std::int64_t{1} << 24) + 8, kK = 128;
+  const Fp8BlockLinear p{.n = kN, .k = kK};
+  const Sparse w(static_cast<std::size_t>(kN * kK)), y(static_cast<std::size_t>(kN) * 2);
+  if (!w.ok() || !y.ok()) GTEST_SKIP() << "no address space of 2 GiB";
+  std::vector<float> scales(static_cast<std::size_t>((kN + 127) / 128), 1.0f);
+  scales.back() = 3.0f;
+  for (std::int64_t n = kN - 16; n < kN; ++n)
+    std::fill_n(w.as<std::uint8_t>() + n * kK, kK, std::uint8_t{0x38});  // 1.0
+  alignas(16) std::uint16_t x[kK];
+  std::fill_n(x, kK, to_bits(Element::bf16, 0.5));
+  const auto prepared = prepare(GetParam(), p.problem(), fp8_block_linear_weights(w.as<void>(), scales.data()));
+  ASSERT_TRUE(launch(GetParam(), *prepared, p.problem(), Fp8BlockLinearArguments(x, y.as<void>()), 1).ok());
+  for (std::int64_t n = kN - 32; n < kN; ++n) {
+    const double expected = n < kN - 16 ? 0 : n < kN - 8 ? 64 : 192;
+    ASSERT_EQ(to_double(Element::bf16, y.as<std::uint16_t>()[n]), expected) << n;
+  }
+  EXPECT_EQ(y.as<std::uint16_t>()[0], 0);
 }
 
 }  // namespace

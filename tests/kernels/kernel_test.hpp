@@ -27,7 +27,7 @@ class HostMemory final : public Memory {
  public:
   ~HostMemory() override { EXPECT_EQ(live_, 0) << "memory that was never released"; }
   void* allocate(std::size_t bytes) override {
-    if (bytes > limit_) throw OutOfMemory("the test's limit");
+    if (bytes > limit_) throw OutOfMemory("more than the test's limit at once");
     ++live_;
     allocated_ += bytes;
     return ::operator new (bytes, std::align_val_t{256});
@@ -40,13 +40,14 @@ class HostMemory final : public Memory {
   void download(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
   void copy(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
   void fill(void* to, std::uint8_t byte, std::size_t bytes) override { std::memset(to, byte, bytes); }
-  std::size_t available_bytes() override { return limit_; }
+  std::size_t available_bytes() override { return available_; }
 
   void limit(std::size_t bytes) { limit_ = bytes; }
+  void available(std::size_t bytes) { available_ = bytes; }
   std::size_t allocated() const { return allocated_; }
 
  private:
-  std::size_t limit_ = std::size_t{1} << 40, allocated_ = 0;
+  std::size_t limit_ = std::size_t{1} << 40, available_ = std::size_t{1} << 62, allocated_ = 0;
   int live_ = 0;
 };
 

@@ -209,9 +209,26 @@ TEST(Workload, OutOfMemoryLeavesNothingBehind) {
   EXPECT_THROW(static_cast<void>(fp8_block_linear().workload(p, {}, memory, 4, 1, 1)), OutOfMemory);
   memory.limit(10'020);  // W fits; X of 64 rows does not
   EXPECT_THROW(static_cast<void>(fp8_block_linear().workload(p, {}, memory, 64, 1, 1)), OutOfMemory);
-  // More than a host has.
+}
+
+TEST(Workload, AsksForMemoryBeforeItTouchesAny) {
+  HostMemory memory;
+  const Problem p = Fp8BlockLinear{.n = 1024, .k = 1024}.problem();
+  memory.available(3 << 20);
+  EXPECT_NO_THROW(static_cast<void>(fp8_block_linear().workload(p, {}, memory, 1, 2, 1)));
+  const std::size_t before = memory.allocated();
+  try {
+    static_cast<void>(fp8_block_linear().workload(p, {}, memory, 1, 3, 1));
+    FAIL() << "three copies do not fit";
+  } catch (const OutOfMemory& error) {
+    EXPECT_STREQ(error.what(),
+                 "fp8_block_linear: test data of 1 rows in 3 copies need 3 MiB of device memory, 3 MiB are free");
+  }
+  // More than any host has.
+  memory.available(std::size_t{1} << 62);
   const Problem huge = Fp8BlockLinear{.n = std::int64_t{1} << 30, .k = std::int64_t{1} << 30}.problem();
   EXPECT_THROW(static_cast<void>(fp8_block_linear().workload(huge, {}, memory, 1, 1, 1)), OutOfMemory);
+  EXPECT_EQ(memory.allocated(), before);
 }
 
 TEST(Workload, BytesAreWhatIsAllocated) {

@@ -144,7 +144,7 @@ std::vector<Case> cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Program, BadInput, ::testing::ValuesIn(cases()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& each) { return each.param.name; });
 
 // Without a GPU, or in a build without CUDA.
 TEST(NoGpu, AskingForOneIsExitCode2AndSaysWhatThereIs) {

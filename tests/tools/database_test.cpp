@@ -148,7 +148,7 @@ TEST_F(Unusable, NoHomeIsNoDatabase) {
 }
 
 TEST_F(Unusable, DamagedRowsAreSkippedAndSaid) {
-  const Id good = store_evidence(database_, {.n = "512"});
+  store_evidence(database_, {.n = "512"});
   store_evidence(database_);
   // One digit of a stored time or digest is enough; find the verdict's own text.
   std::string content = file_bytes(database_);

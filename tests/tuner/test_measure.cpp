@@ -309,11 +309,23 @@ TEST(Prepare, FewerCopiesWhereMemoryIsShort) {
   late.operation.weight_bytes = 64 << 10;
   late.backend.pool_bytes = 8 * (64 << 10);
   late.world->memory.on_allocate = [&, count = 0](std::size_t) mutable {
-    if (++count == 7) throw OutOfMemory("fragmented");
+    if (++count == 10) throw OutOfMemory("fragmented");
   };
   const crossover::Run second = late.measure();
   EXPECT_EQ(second.conditions.at("before").at("cold_pool_bytes"), std::to_string(4 * ((64 << 10) + 16)));
   EXPECT_EQ(late.world->memory.live_blocks(), 0u);
+}
+
+TEST(Prepare, FewerCopiesWhereMakingThemTakesLong) {
+  Bench bench({arm("a", constant(1e5))});
+  bench.options.max_rows = 4;
+  bench.operation.weight_bytes = 1'000'000 - 64;
+  bench.backend.pool_bytes = 200'000'000;
+  bench.world->memory.on_fill = [&](std::size_t bytes) { bench.world->advance(static_cast<double>(bytes)); };
+  bench.options.budget = std::chrono::duration<double>(1);  // 5% of it: 50 ms, at 1 byte/ns 50 copies
+  EXPECT_EQ(bench.measure().conditions.at("before").at("cold_pool_bytes"), std::to_string(50 * (1'000'000 - 48)));
+  bench.options.budget = std::chrono::duration<double>(1e-3);
+  EXPECT_EQ(bench.measure().conditions.at("before").at("cold_pool_bytes"), std::to_string(1'000'000 - 48));
 }
 
 TEST(Prepare, NotEvenOneCopyIsOneClearSentence) {
@@ -865,19 +877,34 @@ TEST(Failing, ABatchThatCannotBeBuiltIsData) {
   EXPECT_NE(sample_of(run, "b", 3), nullptr);
 }
 
-TEST(Placebo, ADeviceThatTreatsTwoLabelsDifferentlyMakesTheRunDirty) {
-  Bench bench({arm("a", constant(1e5)), arm("b", constant(1.5e5))});
-  bench.options.max_rows = 16;
-  bench.backend.tamper = [&](const Timed& timed, Timing& timing) {
-    // Every second batch of the default arm in a round is the placebo or the sample, by turns; slow down by label: the
-    // sample's and the placebo's batches are different objects, so the count of batches tells them apart.
-    static std::map<Rows, int> seen;
-    if (timed.arm == "a" && seen[timed.rows]++ % 2 == 1) timing.total_ns *= 1.02;
+// Slows the second of the default arm's two batches at every M, its placebo, by `factor`.
+std::function<void(const Timed&, Timing&)> slow_placebo(double factor) {
+  return [factor, seen = std::map<Rows, std::vector<const void*>>()](const Timed& timed, Timing& timing) mutable {
+    if (timed.arm != "a") return;
+    std::vector<const void*>& batches = seen[timed.rows];
+    if (std::find(batches.begin(), batches.end(), timed.batch) == batches.end()) batches.push_back(timed.batch);
+    if (batches.size() > 1 && timed.batch == batches[1]) timing.total_ns *= factor;
   };
+}
+
+TEST(Placebo, ADeviceThatTreatsTwoLabelsDifferentlyMakesTheRunDirty) {
+  for (const double factor : {1.02, 0.98, 1.0}) {
+    Bench bench({arm("a", constant(1e5)), arm("b", constant(1.5e5))});
+    bench.options.max_rows = 16;
+    bench.options.l2 = L2State::hot;  // one copy, so one batch for each label
+    bench.backend.tamper = slow_placebo(factor);
+    EXPECT_EQ(bench.measure().dirty_mask, factor == 1.0 ? 0u : tuning::bit(Dirty::placebo)) << factor;
+  }
+}
+
+TEST(Placebo, WhereItIsMeasuredItIsTheDefaultArmThere) {
+  Bench bench({arm("a", constant(1e5)), arm("b", constant(1e5))});
+  bench.operation.defaults = {{8, "a"}, {kMaxRows, "b"}};
   const crossover::Run run = bench.measure();
-  static_cast<void>(run);
-  // Position alternates with the rotation, so a pure order effect cancels: that is what the rotation is for.
-  EXPECT_EQ(run.dirty_mask, 0u);
+  for (const Rows m : grid(64, {})) {
+    EXPECT_EQ(sample_of(run, "a", m, Role::placebo) != nullptr, m <= 8) << m;
+    EXPECT_EQ(sample_of(run, "b", m, Role::placebo) != nullptr, m > 8) << m;
+  }
 }
 
 // --- held-out -------------------------------------------------------------------------------------------------------

@@ -192,8 +192,11 @@ int run_tune(const Arguments& arguments) {
                                                .on_miss = MissMode::fallback,
                                                .tuning = tuning,
                                                .progress = progress.handler()});
-  const LaunchMode launch_mode = Target(*runtime, *options).regime(*options).launch_mode;
-  if (!pending) tuning.launch_mode = launch_mode;
+  const Target target(*runtime, *options);
+  if (target.stored()) {
+    throw InvalidArgument(fmt::format("{} is not here: tune measures on this host", describe(target.device())));
+  }
+  if (!pending) tuning.launch_mode = target.regime(*options).launch_mode;
   require_writable(*runtime);
   if (pending) tasks = pending_tasks(*runtime);
   std::vector<Policy> policies;

@@ -285,8 +285,8 @@ class CpuBackend final : public Backend {
   double min_round_ns() const override { return 200e3; }
   // Calibrated on a busy two-core virtual machine; tuner/MEASURING.md has the figures.
   CleanLimits limits() const override {
-    return {.mad_over_median = 0.5,
-            .mad_over_median_short = 0.5,
+    return {.mad_over_median = 0.9,
+            .mad_over_median_short = 0.9,
             .short_ns = 10e3,
             .outlier_z = 200,
             .outlier_share = 0.45,

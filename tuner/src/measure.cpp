@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
 #include <new>
@@ -35,7 +36,8 @@ constexpr double kGridShare = 0.85;  // of the budget: rounds after the first lo
 constexpr double kHeldOutShare = 0.10;  // of the budget that must be left to begin with them
 constexpr double kOverrun = 1.15;       // of the budget, up to which the first rounds are completed
 constexpr int kHeldOutPoints = 5;
-constexpr double kMemoryShare = 0.5;  // of the available bytes that copies and what arms derive from them may take
+constexpr double kCopiesShare = 0.05;  // of the budget that making copies of the operands may take
+constexpr double kMemoryShare = 0.5;   // of the available bytes that copies and what arms derive from them may take
 
 std::string milliseconds(double ns) {
   char text[48];
@@ -382,9 +384,27 @@ class Measurement {
     }
     const double wanted =
         std::ceil(static_cast<double>(backend_.cold_pool_bytes()) / static_cast<double>(touched_bytes()));
-    const double possible =
-        kMemoryShare * static_cast<double>(backend_.memory().available_bytes()) / std::max(each, 1.0);
-    return static_cast<int>(std::clamp(std::min(wanted, possible), 1.0, static_cast<double>(kMaxCopies)));
+    const double fit = kMemoryShare * static_cast<double>(backend_.memory().available_bytes()) / std::max(each, 1.0);
+    const double in_time =
+        kCopiesShare * budget_ns_ / std::max(fill_ns_per_byte() * static_cast<double>(copy_bytes), 1e-3);
+    return static_cast<int>(std::clamp(std::min({wanted, fit, in_time}), 1.0, static_cast<double>(kMaxCopies)));
+  }
+
+  // What writing fresh memory costs here and now; the best of three tries.
+  double fill_ns_per_byte() {
+    constexpr std::size_t kProbeBytes = std::size_t{4} << 20;
+    double best = std::numeric_limits<double>::infinity();
+    try {
+      for (int i = 0; i < 3; ++i) {
+        const std::int64_t begin = backend_.now_ns();
+        const Block block(backend_.memory(), kProbeBytes);
+        backend_.memory().fill(block.workspace().data, 0, kProbeBytes);
+        best = std::min(best, static_cast<double>(backend_.now_ns() - begin) / static_cast<double>(kProbeBytes));
+      }
+    } catch (const OutOfMemory&) {
+      return 0;  // memory is what limits the copies
+    }
+    return best;
   }
 
   // Makes the arm ready on the first `copies` copies, all with the config of the first. False: an attempt says why.

@@ -7,6 +7,7 @@
 // change with the source folder and the list of architectures. The device code in the objects must not be compressed
 // (nvcc --no-compress).
 
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>

@@ -200,10 +200,25 @@ class LibraryArm : public CudaArm {
   bool library() const noexcept override { return true; }
 };
 
-class DequantCublasLt final : public LibraryArm {
+class Weight16Arm : public LibraryArm {
+ public:
+  using LibraryArm::LibraryArm;
+  Eligibility supports(const Problem& problem, Rows rows, const Device& device) const override {
+    Eligibility eligibility = CudaArm::supports(problem, rows, device);
+    if (!eligibility) return eligibility;
+    const Fp8BlockLinear p = Fp8BlockLinear::from(problem);
+    if (p.bias != Element::none && p.alignment < 16) {
+      return Eligibility::no("cuBLASLt rounds before it adds a bias where rows are not aligned to 16 bytes (they are to " +
+                             std::to_string(p.alignment) + ")");
+    }
+    return eligibility;
+  }
+};
+
+class DequantCublasLt final : public Weight16Arm {
  public:
   DequantCublasLt()
-      : LibraryArm("dequant_cublaslt", "w16", device_code_fingerprint("dequantise") + version_suffix()) {}
+      : Weight16Arm("dequant_cublaslt", "w16", device_code_fingerprint("dequantise") + version_suffix()) {}
   Cost cost(const Problem& problem, Rows rows) const override {
     const Fp8BlockLinear p = Fp8BlockLinear::from(problem);
     Cost cost = base_cost(p, rows);
@@ -291,10 +306,10 @@ class PreparedCached final : public Prepared {
   LtPlan plan_;
 };
 
-class CachedCublasLt final : public LibraryArm {
+class CachedCublasLt final : public Weight16Arm {
  public:
   CachedCublasLt()
-      : LibraryArm("cached_cublaslt", "w16", device_code_fingerprint("dequantise") + version_suffix()) {}
+      : Weight16Arm("cached_cublaslt", "w16", device_code_fingerprint("dequantise") + version_suffix()) {}
   // The label counts what a launch moves: 2 bytes a weight.
   Cost cost(const Problem& problem, Rows rows) const override {
     const Fp8BlockLinear p = Fp8BlockLinear::from(problem);

@@ -179,6 +179,13 @@ __device__ __forceinline__ void multiply<F16>(float (&d)[4], const std::uint32_t
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Transposes a matrix of 8 x 8 16-bit elements: a lane (g, t) gives [g][2t], [g][2t+1] and gets [2t][g], [2t+1][g].
+__device__ __forceinline__ std::uint32_t transpose8x8(std::uint32_t pair) {
+  std::uint32_t transposed;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
+  return transposed;
+}
+
 __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }

@@ -9,10 +9,12 @@
 //
 //   X: vector c of row r at r * 16 + (c ^ (r & 1))        W: vector c of row r at r * 8 + (c ^ ((r & 1) << 2))
 //
-// The order of K inside a 128-K block is free as long as both operands agree. A lane (g = lane / 4, t = lane % 4) takes the
-// 16 columns [64 h + 16 t, + 16), h = 0, 1: one vector of W's row g, the vectors 8 h + 2 t and 8 h + 2 t + 1 of X's rows g and
-// g + 8; that is four steps of the instruction. Eight lanes are served at once: two neighbouring rows, of which the exclusive
-// or puts one's vectors between the other's, so all eight lie in different banks.
+// The weights are the 16-row operand of the instruction, eight rows of X the 8-column one: its registers are then two
+// neighbours of what one load brought, and decoding writes the four of the other where they are needed; the other way round
+// every product would need four moves. The order of K inside a 128-K block is free as long as both operands agree. A lane
+// (g = lane / 4, t = lane % 4) takes the 16 columns [64 h + 16 t, + 16), h = 0, 1: one vector each of W's rows g and g + 8, the
+// vectors 8 h + 2 t and 8 h + 2 t + 1 of X's row g; that is four steps of the instruction. Eight lanes are served at once: two
+// neighbouring rows, of which the exclusive or puts one's vectors between the other's, so all eight lie in different banks.
 //
 // Block scales are applied without a second set of sums: a scale is a power of two, by which the weights are multiplied as
 // they are decoded (exact), times a rest in [1, 2); the sums are kept in units of the current block's rest, that is,
@@ -56,7 +58,7 @@ template <typename T, int kTileM, int kTileN, int kWarpM, int kWarpN, int kGroup
 __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN, kGroups>::kThreads, 1)
     tensor_core_kernel(const LinearCall p, const int stages) {
   using Shape = TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN, kGroups>;
-  constexpr int kThreads = Shape::kThreads, kMmaM = kWarpM / 16, kMmaN = kWarpN / 8;
+  constexpr int kThreads = Shape::kThreads, kMmaM = kWarpM / 8, kMmaN = kWarpN / 16;
   static_assert(128 % kWarpN == 0, "a warp's columns must lie in one row of scales");
   static_assert((kGroups & (kGroups - 1)) == 0);
   extern __shared__ uint4 shared[];
@@ -138,6 +140,12 @@ __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN
     commit_copies();
   };
   for (int i = 0; i < stages - 1; ++i) load();
+  if (stages == 3) {
+    wait_copies<1>();
+  } else if (stages > 3) {
+    wait_copies<2>();
+  }
+  __syncthreads();
 
   int stage_index = 0;
   for (std::int64_t tile = blockIdx.x; tile < tile_count; tile += gridDim.x) {
@@ -146,27 +154,27 @@ __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN
     // Columns beyond N have no row of scales; what they compute is not stored.
     const std::int64_t first_column = min(tile_n * kTileN + warp_n, p.n - 1);
     const float* const scale_row = p.scales + first_column / 128 * p.k_blocks;
-    float unit = 1;
+    const auto scale_of = [&](int step) {
+      const int block = step * kGroups + group;
+      return block < p.k_blocks ? __ldg(scale_row + block) : 0.0f;
+    };
+    float unit = 1, next_scale = scale_of(0);
     float sum[kMmaM][kMmaN][4] = {};
     for (int step = 0; step < steps; ++step) {
-      const int block = step * kGroups + group;
-      const float scale = block < p.k_blocks ? __ldg(scale_row + block) : 0.0f;
+      const float scale = next_scale;
+      if (step + 1 < steps) next_scale = scale_of(step + 1);
       if (stages == 2) {
         wait_copies<0>();
-      } else if (stages == 3) {
-        wait_copies<1>();
-      } else {
-        wait_copies<2>();
+        __syncthreads();  // everybody's part of this stage is there, and everybody is done with the one before it
+        load();
       }
-      __syncthreads();  // everybody's part of this stage is there, and everybody is done with the one before it
-      load();
       const uint4* const x_stage = shared + stage_index * Shape::kStageVectors + group * Shape::kBlockVectors;
       const uint4* const w_stage = x_stage + kTileM * 16;
       stage_index = stage_index + 1 == stages ? 0 : stage_index + 1;
 
       const BlockFactor split = split_scale<T>(scale, unit);
       const std::uint32_t factor = Format<T>::template factor_word<kFast>(split.factor);
-      const float rescale = unit / split.rest;
+      const float rescale = __fdividef(unit, split.rest);
       unit = split.rest;
 #pragma unroll
       for (int m = 0; m < kMmaM; ++m) {
@@ -178,32 +186,42 @@ __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN
       }
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        uint4 w[kMmaN];
+        uint4 w[kMmaN][2];
 #pragma unroll
-        for (int n = 0; n < kMmaN; ++n) {
-          const int row = warp_n + n * 8 + g;
-          w[n] = w_stage[row * 8 + ((4 * h + t) ^ ((row & 1) << 2))];
+        for (int i = 0; i < 2 * kMmaN; ++i) {
+          const int row = warp_n + i * 8 + g;
+          w[i / 2][i % 2] = w_stage[row * 8 + ((4 * h + t) ^ ((row & 1) << 2))];
+        }
+        // Half-way through a stage, so that no warp waits between two: the next stage is there, and everybody is done with
+        // the one before this.
+        if (h == 1 && stages > 2) {
+          if (stages == 3) {
+            wait_copies<0>();
+          } else {
+            wait_copies<1>();
+          }
+          __syncthreads();
+          load();
         }
 #pragma unroll
         for (int half = 0; half < 2; ++half) {  // two steps of the instruction
-          std::uint32_t b[kMmaN][2][2];
+          std::uint32_t a[kMmaN][2][4];
 #pragma unroll
           for (int n = 0; n < kMmaN; ++n) {
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-              const std::uint32_t word = half == 0 ? (i == 0 ? w[n].x : w[n].y) : (i == 0 ? w[n].z : w[n].w);
-              Format<T>::template decode_times<kFast>(word, factor, b[n][i][0], b[n][i][1]);
+            for (int i = 0; i < 4; ++i) {
+              const uint4& v = w[n][i % 2];
+              const std::uint32_t word = half == 0 ? (i / 2 == 0 ? v.x : v.y) : (i / 2 == 0 ? v.z : v.w);
+              Format<T>::template decode_times<kFast>(word, factor, a[n][i / 2][i % 2], a[n][i / 2][i % 2 + 2]);
             }
           }
 #pragma unroll
           for (int m = 0; m < kMmaM; ++m) {
-            const int row = warp_m + m * 16 + g, vector = (8 * h + 2 * t + half) ^ (g & 1);
-            const uint4 low = x_stage[row * 16 + vector], high = x_stage[(row + 8) * 16 + vector];
-            const std::uint32_t a0[4] = {low.x, high.x, low.y, high.y}, a1[4] = {low.z, high.z, low.w, high.w};
+            const uint4 x = x_stage[(warp_m + m * 8 + g) * 16 + ((8 * h + 2 * t + half) ^ (g & 1))];
 #pragma unroll
-            for (int n = 0; n < kMmaN; ++n) multiply<T>(sum[m][n], a0, b[n][0][0], b[n][0][1]);
+            for (int n = 0; n < kMmaN; ++n) multiply<T>(sum[m][n], a[n][0], x.x, x.y);
 #pragma unroll
-            for (int n = 0; n < kMmaN; ++n) multiply<T>(sum[m][n], a1, b[n][1][0], b[n][1][1]);
+            for (int n = 0; n < kMmaN; ++n) multiply<T>(sum[m][n], a[n][1], x.z, x.w);
           }
         }
       }
@@ -248,22 +266,23 @@ __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN
     }
     if (group != 0) continue;
 
+    // A lane has two rows of X for each of two columns of Y; transposed, eight by eight, it has two neighbouring columns.
 #pragma unroll
-    for (int n = 0; n < kMmaN; ++n) {
-      const std::int64_t column = tile_n * kTileN + warp_n + n * 8 + 2 * t;
-      const float bias0 = column < p.n ? bias_at(p, column, T()) : 0.0f;
-      const float bias1 = column + 1 < p.n ? bias_at(p, column + 1, T()) : 0.0f;
+    for (int n = 0; n < 2 * kMmaN; ++n) {
+      const std::int64_t first = tile_n * kTileN + warp_n + n * 8, column = first + 2 * t;
+      const float bias = first + g < p.n ? bias_at(p, first + g, T()) : 0.0f;
 #pragma unroll
-      for (int m = 0; m < 2 * kMmaM; ++m) {
+      for (int m = 0; m < kMmaM; ++m) {
+        const float(&s)[4] = sum[m][n / 2];
+        const std::uint32_t pair = transpose8x8(Format<T>::pair(s[n % 2 * 2] + bias, s[n % 2 * 2 + 1] + bias));
         const std::int64_t row = tile_m * kTileM + warp_m + m * 8 + g;
-        const float value0 = sum[m / 2][n][m % 2 * 2] + bias0, value1 = sum[m / 2][n][m % 2 * 2 + 1] + bias1;
         if (row >= p.m || column >= p.n) continue;
-        T* const y = static_cast<T*>(p.y) + row * p.y_stride + column;
+        auto* const y = reinterpret_cast<std::uint16_t*>(static_cast<T*>(p.y) + row * p.y_stride + column);
         if (p.y_pairs && column + 1 < p.n) {
-          *reinterpret_cast<std::uint32_t*>(y) = Format<T>::pair(value0, value1);
+          *reinterpret_cast<std::uint32_t*>(y) = pair;
         } else {
-          y[0] = Format<T>::from_float(value0);
-          if (column + 1 < p.n) y[1] = Format<T>::from_float(value1);
+          y[0] = static_cast<std::uint16_t>(pair);
+          if (column + 1 < p.n) y[1] = static_cast<std::uint16_t>(pair >> 16);
         }
       }
     }

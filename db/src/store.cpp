@@ -534,6 +534,17 @@ struct Store::State : Forkable {
   const bool in_memory;
   const Schema& schema = current_schema();
 
+  // What could not be written; null while there is nothing.
+  Store* kept() {
+    const std::lock_guard lock(kept_mutex_);
+    return kept_.get();
+  }
+  Store& keeper() {
+    const std::lock_guard lock(kept_mutex_);
+    if (!kept_) kept_ = Store::in_memory();
+    return *kept_;
+  }
+
  private:
   // Opened as unchanging, because its journal could not be looked at: SQLite does not notice what others write.
   bool reader_is_snapshot() const { return reader_->mode() == Connection::Mode::read_only_immutable; }
@@ -545,6 +556,8 @@ struct Store::State : Forkable {
   std::vector<std::string> warnings_;
   std::set<std::string> said_;
   std::size_t unsaid_ = 0;
+  std::mutex kept_mutex_;
+  std::unique_ptr<Store> kept_;
 };
 
 bool Store::State::load(Connection& connection, Run& run) {
@@ -676,9 +689,9 @@ std::unique_ptr<Store> Store::in_memory() {
 }
 
 std::vector<Run> Store::runs(const EvidenceKey& key) {
-  return state_->read(std::vector<Run>(), [&](Connection& connection) {
+  std::vector<Run> runs = state_->read(std::vector<Run>(), [&](Connection& connection) {
     const KeyIds ids = ids_of(key);
-    std::vector<Run> runs;
+    std::vector<Run> stored;
     std::set<Id> seen;
     {
       Query query = connection.query("SELECT " CROSSOVER_RUN_COLUMNS CROSSOVER_RUN_TABLES
@@ -686,31 +699,45 @@ std::vector<Run> Store::runs(const EvidenceKey& key) {
       query.bind(ids.device).bind(ids.problem).bind(ids.regime);
       state_->for_each_row(query, "run", [&](const Query& row) {
         seen.insert(row.id(0));
-        runs.push_back(run_of(row, &key));
+        stored.push_back(run_of(row, &key));
       });
     }
     state_->check_live(connection, ids, seen);
-    std::sort(runs.begin(), runs.end(),
-              [](const Run& a, const Run& b) { return std::tie(a.started_us, a.id) < std::tie(b.started_us, b.id); });
-    return runs;
+    return stored;
   });
+  if (Store* kept = state_->kept()) {
+    for (Run& run : kept->runs(key)) runs.push_back(std::move(run));
+  }
+  std::sort(runs.begin(), runs.end(),
+            [](const Run& a, const Run& b) { return std::tie(a.started_us, a.id) < std::tie(b.started_us, b.id); });
+  return runs;
 }
 
 bool Store::load(Run& run) {
+  if (Store* kept = state_->kept(); kept != nullptr && kept->run(run.id)) return kept->load(run);
   return state_->read(false, [&](Connection& connection) { return state_->load(connection, run); });
 }
 
 std::vector<Verdict> Store::verdicts(const EvidenceKey& key) {
-  return state_->read(std::vector<Verdict>(), [&](Connection& connection) {
+  std::vector<Verdict> verdicts = state_->read(std::vector<Verdict>(), [&](Connection& connection) {
     const KeyIds ids = ids_of(key);
     Query query = connection.query("SELECT " CROSSOVER_VERDICT_COLUMNS
                                    " FROM verdict v WHERE device_id = ?1 AND problem_id = ?2 AND regime_id = ?3");
     query.bind(ids.device).bind(ids.problem).bind(ids.regime);
     return state_->verdicts(query, &key);
   });
+  if (Store* kept = state_->kept()) {
+    for (Verdict& verdict : kept->verdicts(key)) verdicts.push_back(std::move(verdict));
+  }
+  return verdicts;
 }
 
-std::uint64_t Store::generation() { return state_->generation(); }
+std::uint64_t Store::generation() {
+  Store* const kept = state_->kept();
+  return state_->generation() + (kept != nullptr ? kept->generation() : 0);
+}
+Id Store::keep(const Run& run) { return state_->keeper().append(run); }
+Id Store::keep(const Verdict& verdict) { return state_->keeper().put(verdict); }
 std::vector<std::string> Store::warnings() { return state_->take_warnings(); }
 
 Id Store::append(const Run& original) {
@@ -993,6 +1020,9 @@ std::vector<Verdict> Store::find_verdicts(std::string_view id_prefix) {
 }
 
 std::optional<Run> Store::run(const Id& id) {
+  if (Store* kept = state_->kept()) {
+    if (auto run = kept->run(id)) return run;
+  }
   return state_->read(std::optional<Run>(), [&](Connection& connection) {
     std::optional<Run> run;
     Query query = connection.query(

@@ -183,16 +183,14 @@ struct Dispatcher::State {
       const std::lock_guard lock(mutex);
       if (!tuning.insert(miss.key).second) return false;
     }
-    bool done = false;
     try {
       on_miss->tune(miss);
-      done = true;
     } catch (const std::exception& error) {
-      warn("tuning " + to_string(miss.key.problem) + " failed: " + error.what());
+      warn("tuning " + to_string(miss.key.problem) + ": " + error.what());  // there may be a result all the same
     }
     const std::lock_guard lock(mutex);
     tuning.erase(miss.key);
-    return done;
+    return true;
   }
 
   void record(const Miss& miss) {

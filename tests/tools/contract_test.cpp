@@ -49,7 +49,7 @@ TEST_F(Contract, SelectHasItsFields) {
   expect_fields(choice,
                 {"arm", "config", "origin", "rows", "problem", "device", "regime", "verdict", "status", "stale"});
   EXPECT_EQ(choice["arm"], kFast);
-  EXPECT_EQ(choice["config"], "-");
+  EXPECT_EQ(choice["config"], config_of(kFast));
   EXPECT_EQ(choice["origin"], "tuned");
   EXPECT_EQ(choice["rows"], 7);
   EXPECT_EQ(choice["status"], "provisional");
@@ -82,7 +82,7 @@ TEST_F(Contract, ExplainHasItsFields) {
   expect_fields(choice["crossovers"][0], {"m", "m_low", "m_high", "from_arm", "to_arm"});
   EXPECT_EQ(choice["crossovers"][0]["m"], kCrossover);
   expect_fields(choice["held_out"], {"mean_regret", "max_regret"});
-  EXPECT_EQ(choice["measured_at"], "2026-11-30T00:26:40Z");
+  EXPECT_EQ(choice["measured_at"], "2026-11-30T00:53:20Z");
   EXPECT_TRUE(choice["environment"].contains("crossover"));
   EXPECT_TRUE(choice["conditions"].contains("before"));
 }
@@ -121,7 +121,7 @@ TEST_F(Contract, AuditListHasItsFields) {
   expect_fields(verdict, {"id", "problem", "device", "status", "measured_at", "stale"});
   EXPECT_EQ(verdict["id"], id.hex());
   EXPECT_EQ(verdict["status"], "provisional");
-  EXPECT_EQ(verdict["measured_at"], "2026-11-30T00:26:40Z");
+  EXPECT_EQ(verdict["measured_at"], "2026-11-30T00:53:20Z");
   EXPECT_EQ(verdict["stale"], Json::array());
   expect_problem(verdict["problem"]);
   expect_device(verdict["device"]);

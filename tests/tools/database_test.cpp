@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -48,6 +49,13 @@ class Unusable : public ::testing::Test {
     write_file(database_, content);
   }
 
+  void execute(const char* sql) const {
+    sqlite3* database = nullptr;
+    ASSERT_EQ(sqlite3_open(database_.c_str(), &database), SQLITE_OK);
+    EXPECT_EQ(sqlite3_exec(database, sql, nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(database);
+    sqlite3_close(database);
+  }
+
   Folder folder_;
   std::string database_ = (folder_ / "tuning.db").string();
 };
@@ -72,8 +80,21 @@ TEST_F(Unusable, Truncated) {
 
 TEST_F(Unusable, ANewerVersion) {
   store_evidence(database_);
-  patch(60, std::string("\x00\x00\x7f\xff", 4));  // user_version
+  execute("PRAGMA user_version = 999; UPDATE meta SET value = 999 WHERE key IN ('min_reader', 'min_writer')");
   expect_unusable();
+}
+
+TEST_F(Unusable, ANewerVersionThatMayBeReadIsReadAndNeverWritten) {
+  store_evidence(database_);
+  execute("PRAGMA user_version = 999");
+  const auto before = snapshot(folder_.path());
+  EXPECT_EQ(run({"select", "--shape", "256,256", "--rows", "7", "--json", "--db", database_}).json()["origin"],
+            "tuned");
+  const Output tune = run({"tune", "--shape", "64,64", "--max-rows", "2", "--budget", "100ms", "--db", database_});
+  EXPECT_EQ(tune.code, 1);
+  EXPECT_EQ(tune.out, "") << "found out before anything was measured";
+  EXPECT_THAT(tune.err, HasSubstr("newer version"));
+  EXPECT_EQ(snapshot(folder_.path()), before);
 }
 
 TEST_F(Unusable, AFolder) {

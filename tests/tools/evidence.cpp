@@ -25,12 +25,12 @@ std::vector<Rows> row_counts() {
 }
 
 // Times that differ from round to round by a known amount, the same for every arm of a round.
-Sample sample(const std::string& arm, Rows m, Role role, const Facts& facts) {
+Sample sample(const std::string& arm, const std::string& config, Rows m, Role role, const Facts& facts) {
   Sample result;
   result.m = m;
   result.arm = arm;
   result.role = role;
-  result.config = "-";
+  result.config = config;
   result.launches = 4;
   result.error = 1.5e-3;
   for (int round = 0; round < kRounds; ++round) {
@@ -44,7 +44,7 @@ Sample sample(const std::string& arm, Rows m, Role role, const Facts& facts) {
   return result;
 }
 
-Id store_runs(Store& store, Run base, const Facts& facts) {
+Id store_runs(Store& store, const Run& base, const Facts& facts) {
   std::vector<Run> runs;
   for (int process = 0; process < facts.processes; ++process) {
     Run run = base;
@@ -58,8 +58,9 @@ Id store_runs(Store& store, Run base, const Facts& facts) {
         run.attempts.push_back({.m = 0, .arm = arm.id.name, .outcome = Outcome::ineligible, .detail = arm.reason});
         continue;
       }
-      for (const Rows m : row_counts()) run.samples.push_back(sample(arm.id.name, m, Role::grid, facts));
-      for (const Rows m : {20, 100, 200}) run.samples.push_back(sample(arm.id.name, m, Role::held_out, facts));
+      const std::string config = run.device.kind == "cpu" ? config_of(arm.id.name) : "-";
+      for (const Rows m : row_counts()) run.samples.push_back(sample(arm.id.name, config, m, Role::grid, facts));
+      for (const Rows m : {20, 100, 200}) run.samples.push_back(sample(arm.id.name, config, m, Role::held_out, facts));
     }
     if (facts.edit) facts.edit(run);
     run.id = store.append(run);
@@ -76,6 +77,14 @@ double usual_times(const std::string& arm, Rows m) {
   if (arm == kFast) return 5'000 + 1'000 * rows;
   if (arm == kLibrary) return 50'000 + 100 * rows;
   return 50'000 + 20'000 * rows;
+}
+
+std::string config_of(const std::string& arm) {
+  const Operation& operation = fp8_block_linear();
+  const auto backend = cpu_backend();
+  const Problem problem = problem_of({});
+  const auto workload = operation.workload(problem, Regime{}, backend->memory(), 1, 1, 1);
+  return operation.find(arm)->prepare(problem, workload->weights(0), {}, kLargest)->config();
 }
 
 Problem problem_of(const Facts& facts) {

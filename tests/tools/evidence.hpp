@@ -32,6 +32,8 @@ struct Facts {
 };
 
 Problem problem_of(const Facts& facts);
+// What the arm of this build settles on when it is prepared here.
+std::string config_of(const std::string& arm);
 // For the device of this host. Returns the id of the verdict for the default policy.
 Id store_evidence(const std::filesystem::path& database, const Facts& facts = {});
 

@@ -73,12 +73,13 @@ Running::Running(const Invocation& invocation) {
   std::vector<const char*> arguments{CROSSOVER_PROGRAM};
   for (const std::string& each : invocation.arguments) arguments.push_back(each.c_str());
   arguments.push_back(nullptr);
-  std::vector<std::string> variables{"HOME=/nonexistent"};
-  if (const char* path = std::getenv("PATH")) variables.push_back(std::string("PATH=") + path);
-  for (const char* name : {"ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS"}) {
-    if (const char* value = std::getenv(name)) variables.push_back(std::string(name) + "=" + value);
+  Environ variables_by_name{{"HOME", "/nonexistent"}};
+  for (const char* name : {"PATH", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS"}) {
+    if (const char* value = std::getenv(name)) variables_by_name[name] = value;
   }
-  for (const auto& [name, value] : invocation.environment) variables.push_back(name + "=" + value);
+  for (const auto& [name, value] : invocation.environment) variables_by_name[name] = value;
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : variables_by_name) variables.push_back(name + "=" + value);
   std::vector<const char*> environment;
   for (const std::string& each : variables) environment.push_back(each.c_str());
   environment.push_back(nullptr);

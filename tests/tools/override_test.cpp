@@ -54,7 +54,7 @@ TEST_F(Override, Threshold) {
   EXPECT_EQ(below["origin"], "tuned");
   EXPECT_EQ(at["arm"], kLibrary);
   EXPECT_EQ(at["origin"], "forced");
-  EXPECT_EQ(at["config"], "-");
+  EXPECT_EQ(at["config"], config_of(kLibrary));
   expect_only_arm_and_origin_differ(below, choice("31"));
   expect_only_arm_and_origin_differ(at, choice("32"));
 }

@@ -123,9 +123,9 @@ TEST_F(Stale, AuditListComparesWithThisHost) {
                                }
                              }});
   store_gpu_evidence(database_);
-  const Output output = run({"audit", "list", "--db", database_, "--json"});
+  const Json document = run({"audit", "list", "--db", database_, "--json"}).json();
   std::map<std::string, Json> stale;
-  for (const Json& verdict : output.json()["verdicts"]) stale[verdict["problem"]["attributes"]["n"]] = verdict["stale"];
+  for (const Json& verdict : document["verdicts"]) stale[verdict["problem"]["attributes"]["n"]] = verdict["stale"];
   ASSERT_EQ(stale.size(), 4u);
   EXPECT_EQ(stale["256"], Json::array());
   ASSERT_EQ(stale["512"].size(), 1u);

@@ -147,7 +147,7 @@ TEST_F(Tune, VllmIssue13623StoppedAfterTheFirstProblem) {
 }
 
 TEST_F(Tune, PendingServesWhatWasRecorded) {
-  ASSERT_EQ(run({"select", "--shape", "64,64", "--rows", "2", "--max-rows", "2", "--db", database_},
+  ASSERT_EQ(run({"select", "--shape", "64,64", "--rows", "2", "--max-rows", "1", "--db", database_},
                 {{"CROSSOVER_ON_MISS", "record"}})
                 .code,
             0);
@@ -156,7 +156,7 @@ TEST_F(Tune, PendingServesWhatWasRecorded) {
   const Json verdicts = output.json()["verdicts"];
   ASSERT_EQ(verdicts.size(), 1u);
   EXPECT_EQ(verdicts[0]["problem"]["attributes"]["n"], "64");
-  EXPECT_EQ(verdicts[0]["segments"].back()["to"], 2) << "as many rows as were asked for";
+  EXPECT_EQ(verdicts[0]["segments"].back()["to"], 1) << "as many rows as were asked for";
   EXPECT_EQ(tune({"--pending"}).json()["verdicts"], Json::array());
 }
 
@@ -166,6 +166,20 @@ TEST_F(Tune, OutOfMemoryIsASentence) {
   EXPECT_THAT(output.err, HasSubstr("memory"));
   EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;
   EXPECT_FALSE(std::filesystem::exists(database_)) << "nothing was measured, nothing is stored";
+}
+
+// flashinfer#2357: tuning runs out of memory.
+TEST_F(Tune, FlashinferIssue2357LittleMemory) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer needs all of the address space";
+#endif
+  const Output output =
+      run(Invocation{.arguments = arguments({"--shape", "16384,16384", "--max-rows", "4", "--budget", "500ms"}),
+                     .environment = {{"OPENBLAS_NUM_THREADS", "1"}},
+                     .address_space = std::size_t{400} << 20});
+  EXPECT_EQ(output.code, 1) << output.err;
+  EXPECT_THAT(output.err, HasSubstr("memory"));
+  EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;
 }
 
 TEST_F(Tune, OneProblemTooLargeLosesNothingOfTheOthers) {

@@ -928,6 +928,12 @@ TEST(HeldOut, RowCountsOffTheGridWithEveryArmStillInTheRace) {
   }
 }
 
+TEST(HeldOut, AnArmThatIsNotStartedThereCostsNothing) {
+  Bench bench({arm("a", constant(1e5)), arm("hopeless", linear(1e7, 1e7))});
+  bench.options.max_rows = 1000;
+  EXPECT_GE(rows_of(bench.measure(), "a", Role::held_out).size(), 3u);
+}
+
 TEST(HeldOut, NotWithoutTimeOrRoom) {
   Bench small({arm("a", constant(1e5))});
   small.options.max_rows = 16;

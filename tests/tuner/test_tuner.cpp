@@ -187,8 +187,27 @@ TEST(Tuner, WhatCannotBeStoredIsStillReturned) {
   EXPECT_THAT(arms_of(tuning.verdict), ElementsAre("a", "b"));
   EXPECT_FALSE(tuning.run.samples.empty());
   EXPECT_FALSE(std::filesystem::exists(path));
-  // A miss, though, wants the evidence in the store.
-  EXPECT_THROW(tuner.tune(bench.miss()), StoreError);
+}
+
+TEST(TunerMiss, Llmd1430WhatCannotBeStoredStaysInMemoryWithOneWarning) {
+  TunedBench bench(crossing());
+  const auto path = std::filesystem::temp_directory_path() / "crossover-nobody-creates-this-either.db";
+  std::filesystem::remove(path);
+  const auto read_only = Store::open(path, Store::Access::lookup_only);
+  Tuner tuner(bench.backend, *read_only, bench.options);
+  std::vector<std::string> warnings;
+  DispatcherOptions options;
+  options.max_rows = bench.options.max_rows;
+  options.warn = [&](const std::string& text) { warnings.push_back(text); };
+  Dispatcher dispatcher(bench.backend, *read_only, &tuner, options);
+  const double weight = 3;
+  for (int i = 0; i < 3; ++i) {
+    const Bound bound = dispatcher.bind(bench.operation, bench.operation.problem(), {{{&weight, 0}}});
+    EXPECT_EQ(bound.select(1).origin, Origin::tuned);
+  }
+  ASSERT_EQ(warnings.size(), 2u);  // the result, and that confirming it could not be asked for
+  EXPECT_THAT(warnings[0], testing::HasSubstr("stays in memory"));
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 TEST(Tuner, RefusesAnInvalidProblemBeforeItMeasures) {

@@ -95,18 +95,30 @@ Current Target::current(const Operation& operation, const Problem& problem, cons
   if (!stored_) return runtime_.dispatcher().current(operation, problem);
   Current current;
   current.device = *stored_;
-  const std::vector<Run> runs = runtime_.store().runs({*stored_, problem, regime});
-  if (runs.empty()) {
+  const std::optional<Run> newest = newest_run(problem, regime);
+  if (!newest) {
     current.arm_set = arm_set(operation, problem, *stored_);
     return current;
   }
-  const Run& newest = runs.back();
-  current.environment = newest.environment;
-  current.arm_set = newest.arm_set;
-  for (const auto& [when, conditions] : newest.conditions) {
-    if (when == "before") current.conditions = conditions;
-  }
+  current.environment = newest->environment;
+  current.arm_set = newest->arm_set;
+  const auto before = newest->conditions.find("before");
+  if (before != newest->conditions.end()) current.conditions = before->second;
   return current;
+}
+
+std::optional<Run> Target::newest_run(const Problem& problem, const Regime& regime) const {
+  const std::vector<Run> runs = runtime_.store().runs({*stored_, problem, regime});
+  if (!runs.empty()) return runs.back();
+  std::optional<Run> newest;
+  for (const Verdict& verdict : runtime_.store().all_verdicts()) {
+    if (verdict.key.device != *stored_ || verdict.key.problem.operation != problem.operation) continue;
+    for (const Id& id : verdict.run_ids) {
+      auto run = runtime_.store().run(id);
+      if (run && (!newest || run->started_us > newest->started_us)) newest = std::move(run);
+    }
+  }
+  return newest;
 }
 
 }  // namespace crossover::program

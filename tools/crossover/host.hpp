@@ -50,6 +50,9 @@ class Target {
   Current current(const Operation& operation, const Problem& problem, const Regime& regime) const;
 
  private:
+  // Of the problem, else of another problem of the same operation: the arms that a stored device has.
+  std::optional<Run> newest_run(const Problem& problem, const Regime& regime) const;
+
   Runtime& runtime_;
   std::optional<Device> stored_;
 };

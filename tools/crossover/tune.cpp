@@ -73,18 +73,24 @@ std::vector<Task> pending_tasks(Runtime& runtime) {
 }
 
 // Measuring takes its time: what can be known before must not be found out after it.
-void require_writable(const Runtime& runtime) {
+void require_writable(Runtime& runtime) {
   require_database(runtime);
   const std::filesystem::path& path = runtime.database();
   std::error_code error;
-  if (std::filesystem::exists(path, error)) {
-    if (::access(path.c_str(), W_OK) != 0) throw StoreError(fmt::format("{} is read-only", path.string()));
-  }
   std::filesystem::path folder = std::filesystem::absolute(path, error).parent_path();
   while (!std::filesystem::exists(folder, error) && folder != folder.parent_path()) folder = folder.parent_path();
   if (::access(folder.c_str(), W_OK) != 0) {
-    throw StoreError(fmt::format("{} cannot be written: {} is read-only", path.string(), folder.string()),
+    throw StoreError(fmt::format("{} cannot be written: the folder {} is read-only", path.string(), folder.string()),
                      "name another file with --db or CROSSOVER_DB");
+  }
+  // A write transaction that changes nothing: there is no such request.
+  if (std::filesystem::exists(path, error)) runtime.store().served({});
+}
+
+// A request is served by a tuning that went as far, however it came about.
+void serve_request(Store& store, const EvidenceKey& key, Rows max_rows) {
+  for (const Request& request : store.requests()) {
+    if (request.key == key && request.max_m <= max_rows) store.served(key);
   }
 }
 
@@ -227,7 +233,11 @@ int run_tune(const Arguments& arguments) {
       add_blocks(part, task, out, result);
       // A table at a time for people, who wait; programs get one document at the end.
       if (format != Format::json) write_output((i == 0 ? "" : "\n") + render(part, format));
-      if (!result.not_stored.empty()) not_stored.push_back(result.not_stored);
+      if (!result.not_stored.empty()) {
+        not_stored.push_back(result.not_stored);
+      } else {
+        serve_request(runtime->store(), result.verdict.key, task.options.max_rows);
+      }
     } catch (...) {
       progress.clear();
       failure = std::current_exception();

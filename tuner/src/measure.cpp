@@ -1016,7 +1016,8 @@ class Measurement {
   bool fits_held_out(Rows m) const {
     double round = 0;
     for (const Candidate& candidate : candidates_) {
-      round += candidate.out || candidate.raced ? 0 : std::max(expected_ns(candidate, m), backend_.min_round_ns());
+      const bool skipped = candidate.out || candidate.raced || !not_started(candidate, m).empty();
+      round += skipped ? 0 : std::max(expected_ns(candidate, m), backend_.min_round_ns());
     }
     return kLooks.front() * round <= left_ns(1);
   }

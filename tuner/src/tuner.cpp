@@ -71,13 +71,17 @@ Tuning Tuner::tune_locked(const Operation& operation, const Problem& problem, co
   tuning.run = measure(backend_, operation, normalised, options, known, progress_);
   try {
     tuning.run.id = store_.append(tuning.run);
-    const Current current{backend_.device(), tuning.run.environment, backend_.conditions(), tuning.run.arm_set};
-    const std::vector<Run> evidence = loaded(store_, select_evidence(current, key, store_.runs(key)).runs);
-    tuning.verdict = decide(key, evidence, Policy{}, incumbent_segments(store_, key, tuning.run.arm_set));
+    tuning.verdict = decided(key, tuning.run);
     tuning.verdict.id = store_.put(tuning.verdict);
   } catch (const StoreError& error) {
     tuning.not_stored = error.what();
-    tuning.verdict = decide(key, {&tuning.run, 1}, Policy{});
+    try {
+      tuning.run.id = store_.keep(tuning.run);
+      tuning.verdict = decided(key, tuning.run);
+      tuning.verdict.id = store_.keep(tuning.verdict);
+    } catch (const StoreError&) {  // no store would take it
+      tuning.verdict = decide(key, {&tuning.run, 1}, Policy{});
+    }
   }
   for (const Sample& sample : tuning.run.samples) {
     if (sample.role == Role::grid) {
@@ -87,6 +91,20 @@ Tuning Tuner::tune_locked(const Operation& operation, const Problem& problem, co
   }
   tuning.duration_s = static_cast<double>(backend_.now_ns() - begin_ns) * 1e-9;
   return tuning;
+}
+
+// The verdict for the default policy from everything that is evidence beside `run`, which the store has.
+Verdict Tuner::decided(const EvidenceKey& key, const Run& run) {
+  const Current current{backend_.device(), run.environment, backend_.conditions(), run.arm_set};
+  std::vector<Run> evidence;
+  std::vector<Segment> incumbent;
+  try {
+    evidence = loaded(store_, select_evidence(current, key, store_.runs(key)).runs);
+    incumbent = incumbent_segments(store_, key, run.arm_set);
+  } catch (const StoreError&) {  // it cannot be read either: what was just measured is still evidence
+    evidence = {run};
+  }
+  return decide(key, evidence, Policy{}, incumbent);
 }
 
 // Whether another thread or process has measured it since the lookup that missed.
@@ -126,7 +144,7 @@ void Tuner::tune(const Miss& miss) {
     }
     const Tuning tuning = tune_locked(*miss.operation, miss.key.problem, options);
     if (!tuning.not_stored.empty()) {
-      throw StoreError("what was measured could not be stored: " + tuning.not_stored);
+      throw StoreError("what was measured stays in memory, because it could not be stored: " + tuning.not_stored);
     }
     store_.served(miss.key);
   } catch (...) {

@@ -53,6 +53,10 @@ class Store final : public EvidenceSource {
   // Writing. Each is one transaction of a few milliseconds, atomic and durable when it returns. Throws StoreError.
   Id append(const Run& run);          // the run with its samples and attempts; the same content again is no change
   Id put(const Verdict& verdict);     // returns the verdict's id; decided_us = 0 is set to now
+  // For what could not be written: kept in memory until the store dies, and answered like everything else. Lookups of this
+  // process then find it; nobody else does. Throws what append and put throw for content that is refused.
+  Id keep(const Run& run);
+  Id keep(const Verdict& verdict);
   void request(const Request& request);   // counts up if the key is already there
   void served(const EvidenceKey& key);    // removes the key's request
   void failed(const EvidenceKey& key, std::int64_t not_before_us);  // counts a failed try

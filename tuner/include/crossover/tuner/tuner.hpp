@@ -48,7 +48,7 @@ struct Tuning {
   Verdict verdict;  // for the default policy, stored
   double duration_s = 0;
   std::size_t rows_measured = 0, rows_dirty = 0;  // samples of role grid
-  std::string not_stored;                         // why the result could not be stored; empty: it was
+  std::string not_stored;                         // why the result is only in memory (Store::keep); empty: it is stored
 };
 
 // Measures, stores the run and the verdict for the default policy. Any thread; one tuning at a time per Tuner. The
@@ -65,6 +65,7 @@ class Tuner final : public OnMiss {
   void record(const Miss& miss) override;
 
  private:
+  Verdict decided(const EvidenceKey& key, const Run& run);
   Tuning tune_locked(const Operation& operation, const Problem& problem, const TuneOptions& options);
   bool served_already(const Miss& miss, std::int64_t asked_us);
 

@@ -114,7 +114,8 @@ std::size_t Bound::workspace_bytes(Rows rows) const {
       if (most >= 1) bytes = std::max(bytes, plan.entries[i].arm->cost(state_->problem, most).workspace_bytes);
     }
   }
-  return bytes;
+  constexpr std::size_t kAlignment = 256;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 Rows Bound::largest_out_of_range() const noexcept {

@@ -157,18 +157,19 @@ Plan spliced(const Plan& a, Rows rows, const Plan& b) {
   return plan;
 }
 
-// A verdict's segments as a plan. Where the default arm of today is among `changed` it is served instead; beyond what
-// was measured, the default arm or what the policy says.
-Plan tuned_plan(const std::vector<Segment>& segments, Origin origin, const std::vector<DefaultArm>& defaults,
-                const Policy& policy, const std::set<std::string>& changed) {
+// A verdict's segments as a plan. Where the default arm of today is among `changed` it is served instead. Above the
+// segments up to `measured_to`, the evidence was there but may not be used: the default arm. Beyond that it is too, or
+// what the policy says.
+Plan tuned_plan(const std::vector<Segment>& segments, Rows measured_to, Origin origin,
+                const std::vector<DefaultArm>& defaults, const Policy& policy, const std::set<std::string>& changed) {
   Plan tuned;
   for (const Segment& segment : segments) append(tuned, {segment.to, segment.arm, segment.config, origin});
-  const Rows measured_to = tuned.back().up_to;
+  const Rows decided_to = tuned.back().up_to;
 
   Plan plan;
   Rows from = 1;
   for (const DefaultArm& entry : defaults) {
-    const Rows to = std::min(entry.up_to, measured_to);
+    const Rows to = std::min(entry.up_to, decided_to);
     if (to >= from) {
       if (changed.contains(entry.arm) && !policy.batch_invariant)
         append(plan, {to, entry.arm, {}, origin});
@@ -184,7 +185,9 @@ Plan tuned_plan(const std::vector<Segment>& segments, Origin origin, const std::
     append(plan, std::move(last));
     return plan;
   }
-  return spliced(plan, measured_to, fallback_plan(defaults, Origin::out_of_range));
+  const Origin unusable = origin == Origin::stale ? Origin::stale : Origin::fallback;
+  plan = spliced(plan, decided_to, spliced(fallback_plan(defaults, unusable), std::max(measured_to, decided_to), {}));
+  return spliced(plan, std::max(measured_to, decided_to), fallback_plan(defaults, Origin::out_of_range));
 }
 
 std::vector<Id> ids_of(const std::vector<Run>& runs) {
@@ -275,6 +278,15 @@ class Decider {
                   stored_ ? std::span<const Segment>(stored_->incumbent) : std::span<const Segment>(), false);
   }
 
+  // The largest row count that any arm was measured at; 0 where the samples were not needed.
+  Rows measured_to() const {
+    Rows most = 0;
+    for (const Run& run : runs_)
+      for (const Sample& sample : run.samples)
+        if (sample.role == Role::grid) most = std::max(most, sample.m);
+    return most;
+  }
+
   void load() {
     if (loaded_) return;
     loaded_ = true;
@@ -304,7 +316,8 @@ void plan_from_evidence(Decider& decider, const Current& current, const Policy& 
   resolution.decided = decider.decide_for(policy);
   const bool conclusive = resolution.decided.status != VerdictStatus::inconclusive;
   if (conclusive) {
-    resolution.plan = tuned_plan(resolution.decided.segments, decider.origin(), defaults, policy, decider.changed());
+    resolution.plan = tuned_plan(resolution.decided.segments, decider.measured_to(), decider.origin(), defaults, policy,
+                                 decider.changed());
   } else if (!decider.changed().empty() && resolution.decided.segments.empty()) {
     resolution.plan = fallback_plan(defaults, Origin::stale);
   } else {

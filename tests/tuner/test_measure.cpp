@@ -599,7 +599,7 @@ TEST(Looks, AThoroughTuningOnlyCollects) {
 // --- far slower arms ------------------------------------------------------------------------------------------------
 
 TEST(FarSlower, IsDroppedWithItsTimesAndNotStartedAgainWhereItsTimeGrows) {
-  Bench bench({arm("a", linear(1e5, 1e3)), arm("slow", linear(1e6, 20e3))});
+  Bench bench({arm("a", linear(1e5, 1e3)), arm("near", linear(2e5, 2e3)), arm("slow", linear(1e6, 20e3))});
   const crossover::Run run = bench.measure();
   EXPECT_THAT(samples_of(run, "slow"), IsEmpty());
   for (const Rows m : grid(64, {})) {
@@ -618,7 +618,7 @@ TEST(FarSlower, IsDroppedWithItsTimesAndNotStartedAgainWhereItsTimeGrows) {
 
 TEST(FarSlower, IsTriedAgainWhereItsTimeDoesNotGrow) {
   // Six times slower at one row and flat: the winner at 64.
-  Bench bench({arm("a", linear(1e5, 20e3)), arm("flat", constant(8e5))});
+  Bench bench({arm("a", linear(1e5, 20e3)), arm("near", linear(2e5, 20e3)), arm("flat", constant(8e5))});
   const crossover::Run run = bench.measure();
   EXPECT_EQ(attempt_of(run, "flat", 1)->outcome, Outcome::dropped);
   ASSERT_NE(sample_of(run, "flat", 64), nullptr);
@@ -627,13 +627,13 @@ TEST(FarSlower, IsTriedAgainWhereItsTimeDoesNotGrow) {
 
 TEST(FarSlower, MIOpenSourceNotByOneProbe) {
   // The first launch pays for something once; all others are the fastest there are.
-  Bench bench({arm("a", constant(1e5)), arm("warms_up", constant(5e4))});
+  Bench bench({arm("a", constant(1e5)), arm("b", constant(1.2e5)), arm("warms_up", constant(5e4))});
   bench.operation.spec("warms_up").ns = [launches = 0](Rows) mutable { return ++launches == 1 ? 5e7 : 5e4; };
   const crossover::Run run = bench.measure();
   EXPECT_EQ(attempt_of(run, "warms_up", 1), nullptr);
   EXPECT_THAT(rows_of(run, "warms_up"), SizeIs(grid(64, {}).size()));
   // Within five times of the best no probe drops it at all.
-  Bench near({arm("a", constant(1e5)), arm("slower", constant(4.9e5))});
+  Bench near({arm("a", constant(1e5)), arm("b", constant(1.2e5)), arm("slower", constant(4.9e5))});
   near.options.max_rows = 4;
   EXPECT_THAT(samples_of(near.measure(), "slower"), SizeIs(4));
 }
@@ -646,6 +646,18 @@ TEST(FarSlower, NeverTheDefaultNorWhatWasAskedFor) {
   EXPECT_THAT(run.attempts, IsEmpty());
   EXPECT_THAT(rows_of(run, "a"), SizeIs(grid(64, {}).size()));
   EXPECT_THAT(rows_of(run, "kept"), SizeIs(grid(64, {}).size()));
+}
+
+TEST(FarSlower, TheLastRivalStaysSoThatWithoutTheWinnerThereIsAnAnswer) {
+  Bench bench({arm("a", constant(1e4)), arm("slow", constant(1e5)), arm("slower", constant(2e5))});
+  bench.options.max_rows = 8;
+  const crossover::Run run = bench.measure();
+  EXPECT_THAT(rows_of(run, "slow"), SizeIs(8));
+  EXPECT_THAT(samples_of(run, "slower"), IsEmpty());
+  const EvidenceKey key{run.device, run.problem, run.regime};
+  Policy without;
+  without.disabled = {"a"};
+  EXPECT_THAT(decide(key, {&run, 1}, without).segments, testing::ElementsAre(Segment{1, 8, "slow", "-"}));
 }
 
 TEST(FarSlower, ALaterArmIsTheMeasureToo) {
@@ -929,7 +941,7 @@ TEST(HeldOut, RowCountsOffTheGridWithEveryArmStillInTheRace) {
 }
 
 TEST(HeldOut, AnArmThatIsNotStartedThereCostsNothing) {
-  Bench bench({arm("a", constant(1e5)), arm("hopeless", linear(1e7, 1e7))});
+  Bench bench({arm("a", constant(1e5)), arm("hopeless", linear(4e7, 1e7))});
   bench.options.max_rows = 1000;
   EXPECT_GE(rows_of(bench.measure(), "a", Role::held_out).size(), 3u);
 }

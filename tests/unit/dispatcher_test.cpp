@@ -124,7 +124,7 @@ TEST_F(DispatcherTest, SelectsAndLaunches) {
   EXPECT_EQ(bound.select(-5).arm->id().name, "small");
   EXPECT_EQ(bound.largest_out_of_range(), 257);
   EXPECT_EQ(bound.select(64, LaunchMode::graph).arm->id().name, "large");  // a mode that the machine does not have
-  EXPECT_EQ(bound.workspace_bytes(1000), 1000U);
+  EXPECT_EQ(bound.workspace_bytes(1000), 1024U);
 
   std::vector<float> x(16, 3), y(16, 0);
   const ConstOperand in{x.data()};

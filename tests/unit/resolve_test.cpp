@@ -320,6 +320,25 @@ TEST_F(Resolve, AFamilyMeansAllItsVariants) {
   EXPECT_EQ(at(answer({}, threshold).plan, 128).arm, "tc/128");
 }
 
+TEST_F(Resolve, WhereOnlyTheMissingArmWasMeasuredTheOriginSaysWhyNotThatItIsOutOfRange) {
+  spec.arms.push_back({.name = "third", .time_ns = [](Rows m) { return m <= 8 ? 9e6 : 0.0; }});
+  spec.id = 2;
+  source.stored = {synthetic::run(spec)};
+  source.made.clear();
+  now = synthetic::current(spec);
+  Policy only;
+  only.arms = {"third", "small"};
+  only.disabled = {"small"};
+  EXPECT_EQ(at(answer(only).plan, 8).origin, Origin::tuned);
+  EXPECT_EQ(at(answer(only).plan, 9).origin, Origin::fallback);
+  EXPECT_EQ(at(answer(only).plan, 257).origin, Origin::out_of_range);
+  assume(now, "arm:small=other");
+  assume(now, "arm:large=absent");
+  EXPECT_EQ(at(answer().plan, 9).arm, "small");
+  EXPECT_EQ(at(answer().plan, 9).origin, Origin::stale);
+  EXPECT_EQ(at(answer().plan, 257).origin, Origin::out_of_range);
+}
+
 TEST_F(Resolve, AssumptionsThatMakeNoSense) {
   for (const char* bad : {"driver", "driver=", "nonsense=1", "sm_count=x", "sm_count=0", "sm_count=-3", "arm:nope=f",
                           "new_arm=small", "=", ""})

@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,7 @@ constexpr int kMaxLaunches = 256;                     // per round of one sample
 constexpr double kLongRound = 10;                     // times the shortest round there should be
 constexpr int kMaxCopies = 256;                       // of the operands
 constexpr double kFarSlower = 5;                      // times the best at an M: dropped there
+constexpr double kLastRivalShare = 0.05;              // of the budget, for the last rival's rounds at one M
 constexpr double kRaceMargin = 1.03;                  // slower than the leader at every M: dropped after a look
 constexpr int kRetries = 3;                           // of a discarded round
 constexpr std::int64_t kFirstBackoffNs = 50'000'000;  // doubles
@@ -671,14 +673,36 @@ class Measurement {
            time > kFarSlower * best->second;
   }
 
+  // The arms whose every launch was far slower than the best at `m`, to be dropped there. Where nothing would be left
+  // beside the best, the fastest of them stays, unless it is too slow for the budget: without the best one (disabled,
+  // or gone from a build) the stored rows must still have an answer.
+  std::set<const Candidate*> far_slower_ones(
+      Rows m, const std::vector<std::pair<Candidate*, std::vector<double>>>& warm) const {
+    std::set<const Candidate*> far;
+    for (const auto& [candidate, launches] : warm) {
+      if (launches.size() >= static_cast<std::size_t>(kWarmUps) &&
+          std::all_of(launches.begin(), launches.end(),
+                      [&, c = candidate](double time) { return far_slower(*c, time, m); })) {
+        far.insert(candidate);
+      }
+    }
+    if (!far.empty() && far.size() + 1 == warm.size()) {
+      const Candidate* rival = *std::min_element(far.begin(), far.end(), [&](const Candidate* a, const Candidate* b) {
+        return std::pair(a->launch_ns.at(m), a->name()) < std::pair(b->launch_ns.at(m), b->name());
+      });
+      if (kLooks.front() * rival->launch_ns.at(m) <= kLastRivalShare * budget_ns_) {
+        far.erase(rival);
+      }
+    }
+    return far;
+  }
+
   void add_entries(Point& point, const std::vector<std::pair<Candidate*, std::vector<double>>>& warm,
                    const std::map<const Candidate*, double>& errors, const std::string& default_name) {
     const double best = best_ns_.contains(point.m) ? best_ns_[point.m] : 0;
+    const std::set<const Candidate*> far = far_slower_ones(point.m, warm);
     for (const auto& [candidate, launches] : warm) {
-      const bool all_far = launches.size() >= static_cast<std::size_t>(kWarmUps) &&
-                           std::all_of(launches.begin(), launches.end(),
-                                       [&, c = candidate](double time) { return far_slower(*c, time, point.m); });
-      if (all_far) {
+      if (far.contains(candidate)) {
         candidate->dropped[point.m] = candidate->launch_ns[point.m] / best;
         note(point.m, *candidate, Outcome::dropped,
              times(launches) + ": over " + std::to_string(static_cast<int>(kFarSlower)) + " times the best, " +

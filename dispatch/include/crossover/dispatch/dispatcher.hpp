@@ -60,7 +60,7 @@ class Bound {
   Choice select(Rows rows) const noexcept;  // in the machine's default launch mode
   // select() and Prepared::launch(). rows = 0 does nothing; rows < 0 is Status::Code::invalid.
   Status launch(const Arguments& arguments, Rows rows, Workspace workspace = {}, Stream stream = {}) const noexcept;
-  // Enough for every arm of the current plans at up to `rows` rows.
+  // Enough for every arm of the current plans at up to `rows` rows; a multiple of 256. Ask again after refresh().
   std::size_t workspace_bytes(Rows rows) const;
   Rows largest_out_of_range() const noexcept;           // 0: none so far
   const Resolution& resolution(LaunchMode mode) const;  // what the current plan was made from

@@ -1,6 +1,8 @@
 // Every CUDA arm against the f64 reference: edge shapes, a ladder of row counts, all codes, scales and activations at the
 // ends of their ranges, faults that public kernels had, capture, and what an arm must refuse.
 
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -348,7 +350,7 @@ TEST_P(CudaArmData, DescribesItself) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Data, CudaArmData, testing::ValuesIn(cuda_arm_names()),
-                         [](const auto& info) { return as_test_name(info.param); });
+                         [](const auto& test) { return as_test_name(test.param); });
 
 // More elements than 31 bits count, of W and of Y, whose last ones are what a wrapped index would miss.
 TEST_P(CudaArmData, CountsBeyond31Bits) {

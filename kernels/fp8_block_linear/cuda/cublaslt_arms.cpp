@@ -342,25 +342,20 @@ class CachedCublasLt final : public Weight16Arm {
 // cuBLASLt reads block scales of W in rows of a multiple of 4.
 std::int64_t scale_stride(const Fp8BlockLinear& p) { return (p.k_blocks() + 3) / 4 * 4; }
 
-// It also takes multiples of 4 rows of X only. Other row counts are padded, and Y, which has no place for the padding, is
-// computed in scratch and copied; where copying all of it would cost more than a second pass over the weights, the last
-// rows alone are.
+// It also takes multiples of 4 rows of X only. A few rows are padded, and Y, which has no place for the padding, is computed
+// in scratch and copied; more are multiplied in two halves that overlap by up to 7 rows, which are written twice with the
+// same values.
 constexpr Rows kRowMultiple = 4;
 constexpr Rows padded(Rows rows) { return (rows + kRowMultiple - 1) / kRowMultiple * kRowMultiple; }
-// The most rows that are copied. The two costs on an H200: copies at 4.2 TB/s, reading weights at 4.5 TB/s plus 6 µs for
-// two kernels.
-Rows most_copied_rows(const Fp8BlockLinear& p) {
-  const double n = static_cast<double>(p.n), k = static_cast<double>(p.k);
-  const double pass_us = n * k / 4.5e6 + 6, copy_us_per_row = 4 * n / 4.2e6;
-  return std::max<Rows>(padded(static_cast<Rows>(std::min(pass_us / copy_us_per_row, 1e9))), kRowMultiple);
-}
+constexpr Rows kMostCopiedRows = 512;
 // Parts of the workspace, in order; each grows with the rows.
 struct Fp8Workspace {
   Fp8Workspace(const Fp8BlockLinear& p, Rows rows)
-      : codes(round_up(static_cast<std::size_t>(padded(rows)) * static_cast<std::size_t>(p.k))),
-        scales(round_up(static_cast<std::size_t>(padded(rows)) * static_cast<std::size_t>(p.k_blocks()) * 4)),
-        y(round_up(static_cast<std::size_t>(std::min(padded(rows), most_copied_rows(p))) *
-                   static_cast<std::size_t>(p.n) * 2)) {}
+      : codes(round_up(static_cast<std::size_t>(padded(rows) + 2 * kRowMultiple) * static_cast<std::size_t>(p.k))),
+        scales(round_up(static_cast<std::size_t>(padded(rows) + 2 * kRowMultiple) *
+                        static_cast<std::size_t>(p.k_blocks()) * 4)),
+        y(round_up(static_cast<std::size_t>(std::min(padded(rows), kMostCopiedRows)) * static_cast<std::size_t>(p.n) *
+                   2)) {}
   std::size_t codes, scales, y;
   std::size_t total() const { return codes + scales + y + kLtWorkspaceBytes; }
 };
@@ -424,19 +419,24 @@ class PreparedFp8Block final : public Prepared {
     std::byte* const scales = codes + parts.codes;
     std::byte* const scratch = scales + parts.scales;
     std::byte* const rest = scratch + parts.y;
-    const Rows whole = rows % kRowMultiple == 0 ? rows : rows <= most_copied_rows(problem_) ? 0 : rows / kRowMultiple * kRowMultiple;
-    if (whole > 0) {
-      const Status status = multiply(choice, x, whole, codes, scales, y, problem_.y_row_stride, rest, stream);
-      if (!status.ok() || whole == rows) return status;
+    if (rows % kRowMultiple == 0) {
+      return multiply(choice, x, rows, codes, scales, y, problem_.y_row_stride, rest, stream);
     }
-    const auto* const last_x = static_cast<const std::byte*>(x) + whole * problem_.x_row_stride * 2;
-    auto* const last_y = static_cast<std::byte*>(y) + whole * problem_.y_row_stride * 2;
-    const Status status = multiply(choice, last_x, rows - whole, codes + whole * problem_.k,
-                                   scales + whole * problem_.k_blocks() * 4, scratch, problem_.n, rest, stream);
+    if (rows > kMostCopiedRows) {
+      const Rows first = padded(rows / 2), last = padded(rows - first), begin = rows - last;
+      const Status status = multiply(choice, x, first, codes, scales, y, problem_.y_row_stride, rest, stream);
+      if (!status.ok()) return status;
+      return multiply(choice, static_cast<const std::byte*>(x) + begin * problem_.x_row_stride * 2, last,
+                      codes + first * problem_.k, scales + first * problem_.k_blocks() * 4,
+                      static_cast<std::byte*>(y) + begin * problem_.y_row_stride * 2, problem_.y_row_stride, rest, stream);
+    }
+    const Status status = multiply(choice, x, rows, codes, scales, scratch, problem_.n, rest, stream);
     if (!status.ok()) return status;
-    const auto row = static_cast<std::size_t>(problem_.n) * 2;
-    return cuda::status_of(cudaMemcpy2DAsync(last_y, static_cast<std::size_t>(problem_.y_row_stride) * 2, scratch, row, row,
-                                             static_cast<std::size_t>(rows - whole), cudaMemcpyDeviceToDevice, stream));
+    const auto row = static_cast<std::size_t>(problem_.n) * 2, count = static_cast<std::size_t>(rows);
+    return cuda::status_of(problem_.y_row_stride == problem_.n
+                               ? cudaMemcpyAsync(y, scratch, row * count, cudaMemcpyDeviceToDevice, stream)
+                               : cudaMemcpy2DAsync(y, static_cast<std::size_t>(problem_.y_row_stride) * 2, scratch, row,
+                                                   row, count, cudaMemcpyDeviceToDevice, stream));
   }
 
   // Quantises `rows` rows of X and multiplies; writes the padded row count of rows of Y.

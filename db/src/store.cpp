@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <map>
@@ -171,7 +172,9 @@ Run run_of(const Query& row, const EvidenceKey* known_key) {
 }
 
 // A verdict, from CROSSOVER_VERDICT_COLUMNS, and CROSSOVER_KEY_COLUMNS unless the key is known.
-Verdict verdict_of(const Query& row, const EvidenceKey* known_key) {
+// `policies` has what was decoded before: nearly every verdict of a database is for the same policy.
+using Policies = std::map<std::string, Policy, std::less<>>;
+Verdict verdict_of(const Query& row, const EvidenceKey* known_key, Policies& policies) {
   VerdictColumns columns;
   columns.key = {row.id(1), row.id(2), row.id(3)};
   columns.policy = row.text(4);
@@ -194,7 +197,10 @@ Verdict verdict_of(const Query& row, const EvidenceKey* known_key) {
   Verdict verdict;
   verdict.id = row.id(0);
   verdict.key = known_key != nullptr ? *known_key : key_of(row, kVerdictColumns, columns.key);
-  verdict.policy = codec::decode_policy(columns.policy);
+  auto policy = policies.find(columns.policy);
+  if (policy == policies.end())
+    policy = policies.emplace(std::string(columns.policy), codec::decode_policy(columns.policy)).first;
+  verdict.policy = policy->second;
   verdict.run_ids = codec::decode_ids(columns.run_ids);
   verdict.incumbent = codec::decode_segments(columns.incumbent);
   verdict.rule = static_cast<int>(columns.rule);
@@ -506,7 +512,8 @@ struct Store::State : Forkable {
 
   std::vector<Verdict> verdicts(Query& query, const EvidenceKey* key) {
     std::vector<Verdict> verdicts;
-    for_each_row(query, "verdict", [&](const Query& row) { verdicts.push_back(verdict_of(row, key)); });
+    Policies policies;
+    for_each_row(query, "verdict", [&](const Query& row) { verdicts.push_back(verdict_of(row, key, policies)); });
     std::sort(verdicts.begin(), verdicts.end(), [](const Verdict& a, const Verdict& b) {
       return std::tie(a.decided_us, a.id) < std::tie(b.decided_us, b.id);
     });
@@ -535,14 +542,14 @@ struct Store::State : Forkable {
   const Schema& schema = current_schema();
 
   // What could not be written; null while there is nothing.
-  Store* kept() {
-    const std::lock_guard lock(kept_mutex_);
-    return kept_.get();
-  }
+  Store* kept() const { return kept_.load(std::memory_order_acquire); }
   Store& keeper() {
-    const std::lock_guard lock(kept_mutex_);
-    if (!kept_) kept_ = Store::in_memory();
-    return *kept_;
+    const std::lock_guard lock(mutex);
+    if (!kept_owner_) {
+      kept_owner_ = Store::in_memory();
+      kept_.store(kept_owner_.get(), std::memory_order_release);
+    }
+    return *kept_owner_;
   }
 
  private:
@@ -556,8 +563,8 @@ struct Store::State : Forkable {
   std::vector<std::string> warnings_;
   std::set<std::string> said_;
   std::size_t unsaid_ = 0;
-  std::mutex kept_mutex_;
-  std::unique_ptr<Store> kept_;
+  std::unique_ptr<Store> kept_owner_;
+  std::atomic<Store*> kept_ = nullptr;
 };
 
 bool Store::State::load(Connection& connection, Run& run) {

@@ -2,10 +2,10 @@
 //
 //   crossover_arms_benchmark N K THREADS M...
 //
-// For each M and arm: the least and the median time of a launch over rounds that alternate between the arms, each launch on
-// another copy of the data, 256 MiB of it. THREADS 1 takes the calling thread's CPU time, which a busy machine disturbs
-// least, and is to be run with `taskset -c 0` and OPENBLAS_NUM_THREADS=1, so that there is no other thread; THREADS 0 takes
-// wall time and each arm's own configuration.
+// For each M and arm: the least and the median time of a launch over rounds that alternate between the arms, each
+// launch on another copy of the data, 256 MiB of it. THREADS 1 takes the calling thread's CPU time, which a busy
+// machine disturbs least, and is to be run with `taskset -c 0` and OPENBLAS_NUM_THREADS=1, so that there is no other
+// thread; THREADS 0 takes wall time and each arm's own configuration.
 
 #include <algorithm>
 #include <charconv>

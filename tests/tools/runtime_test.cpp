@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "crossover/kernels/blas.hpp"
 #include "crossover/kernels/fp8_block_linear.hpp"
 #include "evidence.hpp"
 #include "harness.hpp"
@@ -149,6 +150,13 @@ TEST_F(RuntimeTest, EnvironmentNamesWhatTheArmsUse) {
   const Environment environment = runtime.backend().environment();
   EXPECT_TRUE(environment.contains("crossover"));
   EXPECT_TRUE(environment.contains("compiler"));
+  ASSERT_TRUE(environment.contains("blas"));
+  EXPECT_EQ(environment.at("blas"), blas_version());
+  if (fp8_block_linear().find(kLibrary) != nullptr) {
+    EXPECT_THAT(blas_version(), ::testing::MatchesRegex("OpenBLAS [0-9]+\\.[0-9.]+"));
+  } else {
+    EXPECT_EQ(blas_version(), "none");
+  }
 }
 
 }  // namespace

@@ -14,7 +14,13 @@
 #include "bench.hpp"
 #include "crossover/tuner/tuner.hpp"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__has_feature)
+#define HAS_FEATURE(name) __has_feature(name)
+#else
+#define HAS_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || HAS_FEATURE(address_sanitizer) || \
+    HAS_FEATURE(thread_sanitizer)
 #define SANITIZED 1
 #else
 #define SANITIZED 0

@@ -761,6 +761,19 @@ TEST(Budget, TheCostOfCheckingCounts) {
   EXPECT_LT(seconds(bench.measure()), 2.3);
 }
 
+TEST(Budget, HoldsThoughNoArmEverPassesTheGate) {
+  Bench bench({arm("a", constant(100e6)), arm("b", constant(100e6))});
+  for (const char* name : {"a", "b"}) bench.operation.spec(name).wrong = [](Rows) { return true; };
+  bench.options.max_rows = 8192;
+  bench.options.budget = std::chrono::duration<double>(1);
+  const crossover::Run run = bench.measure();
+  EXPECT_LT(seconds(run), 1.2);
+  EXPECT_THAT(run.samples, IsEmpty());
+  EXPECT_EQ(attempt_of(run, "a", 1)->outcome, Outcome::wrong_result);
+  EXPECT_EQ(attempt_of(run, "a", 8192)->outcome, Outcome::over_budget);
+  expect_every_arm_accounted_for(bench, run);
+}
+
 TEST(Budget, TheFirstRoundIsMeasuredHoweverSmallItIs) {
   Bench bench({arm("a", constant(50e6)), arm("b", constant(60e6))});
   bench.options.budget = std::chrono::duration<double>(1e-3);

@@ -38,8 +38,8 @@ OnProgress TerminalProgress::handler() {
   return [this](const Progress& progress) {
     constexpr int kWidth = 24;
     const int done = static_cast<int>(std::clamp(progress.fraction, 0.0, 1.0) * kWidth);
-    const std::string text = fmt::format("{} [{:<{}}] {} {}", title_, std::string(static_cast<std::size_t>(done), '#'),
-                                         kWidth, progress.stage, progress.detail);
+    const std::string text = fmt::format("[{:<{}}] {} {} {}", std::string(static_cast<std::size_t>(done), '#'), kWidth,
+                                         progress.stage, title_, progress.detail);
     write_error(fmt::format("\r\x1b[K{:.118}", printable(text)));
     drawn_ = true;
   };

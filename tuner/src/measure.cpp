@@ -497,7 +497,7 @@ class Measurement {
   // Whether the arm can be checked at M (`check_ns`), warmed up, and then timed until the first look, beside all that
   // was promised already.
   bool affordable(const Candidate& candidate, Rows m, bool with_placebo, double check_ns) const {
-    if (reserved_ns_ == 0 && with_placebo) {
+    if (with_placebo && m == rows_.front()) {
       return true;  // something must be measured
     }
     const double launch = expected_ns(candidate, m);
@@ -534,6 +534,7 @@ class Measurement {
         continue;
       }
       const bool is_default = candidate->name() == default_name;
+      const bool with_placebo = is_default && role == Role::grid;
       if (const Eligibility eligibility = candidate->arm->supports(problem_, m, run_.device); !eligibility) {
         note(m, *candidate, Outcome::ineligible, eligibility.reason);
         continue;
@@ -543,7 +544,7 @@ class Measurement {
         continue;
       }
       const double check_ns = expected_check_ns(first ? first_check_ns_ : later_check_ns_, m);
-      if (!affordable_point || !affordable(*candidate, m, is_default, check_ns)) {
+      if (!affordable_point || !affordable(*candidate, m, with_placebo, check_ns)) {
         affordable_point = affordable_point && !is_default;  // without its default arm an M is worth nothing
         if (role == Role::grid) {
           note(m, *candidate, Outcome::over_budget, over_budget_detail(*candidate, m));
@@ -557,10 +558,7 @@ class Measurement {
       }
       first = false;
       errors[candidate] = *error;
-      if (plausible(gate_launch_ns_)) {
-        candidate->launch_ns[m] = gate_launch_ns_;
-      }
-      if (!affordable(*candidate, m, is_default, 0)) {
+      if (!affordable(*candidate, m, with_placebo, 0)) {
         if (role == Role::grid) {
           note(m, *candidate, Outcome::over_budget,
                "its first launch took " + milliseconds(gate_launch_ns_) + "; " + over_budget_detail(*candidate, m));
@@ -570,7 +568,7 @@ class Measurement {
       std::vector<double> launches = warm_up(*candidate, m);
       if (!launches.empty()) {
         warm.emplace_back(candidate, std::move(launches));
-        reserved_ns_ += rounds_ns(*candidate, m, is_default);
+        reserved_ns_ += rounds_ns(*candidate, m, with_placebo);
       }
     }
     reserved_ns_ = reserved_before;
@@ -621,6 +619,9 @@ class Measurement {
     workload_->poison(m);
     const Timing timing = backend_.run(launch_of(candidate, m, 0));
     gate_launch_ns_ = timing.total_ns;
+    if (plausible(timing.total_ns)) {
+      candidate.launch_ns[m] = timing.total_ns;  // what it costs is known whether it is right or not
+    }
     if (!timing.status.ok()) {
       note(m, candidate, timing.status.code == Status::Code::out_of_memory ? Outcome::out_of_memory : Outcome::failed,
            status_text(timing.status));
@@ -1028,7 +1029,7 @@ class Measurement {
     std::vector<Point> points;
     reserved_ns_ = 0;
     for (const Rows m : off_grid(largest, rows_, kHeldOutPoints, random_)) {
-      if (reserved_ns_ == 0 && !fits_held_out(m)) {
+      if (!fits_held_out(m)) {
         break;
       }
       open(points, m, Role::held_out);
@@ -1043,7 +1044,7 @@ class Measurement {
       const bool skipped = candidate.out || candidate.raced || !not_started(candidate, m).empty();
       round += skipped ? 0 : std::max(expected_ns(candidate, m), backend_.min_round_ns());
     }
-    return kLooks.front() * round <= left_ns(1);
+    return kLooks.front() * round + reserved_ns_ <= left_ns(1);
   }
 
   void report(const char* stage, const std::string& detail) {

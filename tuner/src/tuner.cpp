@@ -8,6 +8,7 @@
 namespace crossover {
 namespace {
 
+constexpr std::ptrdiff_t kKnownRuns = 4;  // the newest, whose configs are restored
 constexpr std::int64_t kFirstRetryUs =
     std::int64_t{600} * 1'000'000;  // a failed tuning is tried again after 10 minutes
 
@@ -62,7 +63,11 @@ Tuning Tuner::tune_locked(const Operation& operation, const Problem& problem, co
 
   std::vector<Run> known;
   try {
-    known = loaded(store_, store_.runs(key));
+    known = store_.runs(key);
+    if (std::ssize(known) > kKnownRuns) {
+      known.erase(known.begin(), known.end() - kKnownRuns);
+    }
+    known = loaded(store_, std::move(known));
   } catch (const StoreError&) {
     known.clear();  // only configs to restore would come from it; writing will say what is wrong
   }

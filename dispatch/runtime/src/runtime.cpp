@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "crossover/kernels/blas.hpp"
 #include "crossover/kernels/fp8_block_linear.hpp"
 #if CROSSOVER_HAVE_CUDA
 #include "crossover/cuda/backend.hpp"
@@ -36,9 +37,9 @@ int cuda_ordinal(const std::string& device) {
 
 std::unique_ptr<Backend> open_backend(const std::string& asked) {
   const std::vector<std::string> there = Runtime::device_names();
-  const std::string device = asked.empty() ? there.front() : asked == "cuda" ? "cuda:0" : asked;
+  const std::string device = asked.empty() ? there.front() : asked;
   if (std::find(there.begin(), there.end(), device) != there.end()) {
-    if (device == "cpu") return cpu_backend();
+    if (device == "cpu") return cpu_backend({{std::string(environment_field::blas), blas_version()}});
 #if CROSSOVER_HAVE_CUDA
     // What was built is the same for both: version, commit, compiler; the operating system too.
     Environment build = cpu_backend()->environment();

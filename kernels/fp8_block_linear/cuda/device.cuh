@@ -54,9 +54,9 @@ __device__ __forceinline__ void move_bits_bf16(std::uint32_t word, std::uint32_t
 }
 
 __device__ __forceinline__ std::uint32_t multiply_bf16_pairs(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t product;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
-  return product;
+  const __nv_bfloat162 product =
+      __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&a), *reinterpret_cast<const __nv_bfloat162*>(&b));
+  return *reinterpret_cast<const std::uint32_t*>(&product);
 }
 
 // The factor by which a tensor core kernel multiplies a block's weights while it decodes them: a power of two, so that
@@ -179,7 +179,8 @@ __device__ __forceinline__ void multiply<F16>(float (&d)[4], const std::uint32_t
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Transposes a matrix of 8 x 8 16-bit elements: a lane (g, t) gives [g][2t], [g][2t+1] and gets [2t][g], [2t+1][g].
+// Transposes a matrix of 8 x 8 16-bit elements: a lane (g, t) gives [g][2t], [g][2t+1] and gets [2t][g],
+// [2t+1][g].
 __device__ __forceinline__ std::uint32_t transpose8x8(std::uint32_t pair) {
   std::uint32_t transposed;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));

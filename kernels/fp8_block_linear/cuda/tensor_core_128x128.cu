@@ -2,8 +2,8 @@
 
 namespace crossover::fp8_block_linear_detail {
 
-const TensorCoreFunctions kTensorCore128x128{&TensorCoreLauncher<6, 128, 16>::shared_bytes,
-                                           &TensorCoreLauncher<6, 128, 16>::configure,
-                                           &TensorCoreLauncher<6, 128, 16>::launch};
+const TensorCoreFunctions kTensorCore128x128{&TensorCoreLauncher<6, 64, 32>::shared_bytes,
+                                           &TensorCoreLauncher<6, 64, 32>::configure,
+                                           &TensorCoreLauncher<6, 64, 32>::launch};
 
 }  // namespace crossover::fp8_block_linear_detail

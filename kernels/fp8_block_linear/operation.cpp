@@ -21,7 +21,8 @@ class Fp8BlockLinearOperation final : public Operation {
     arms_.push_back(&host_dequant_blas());
 #endif
 #if CROSSOVER_HAVE_CUDA
-    for (const auto arms : {native_cuda_arms(), cublaslt_cuda_arms()}) arms_.insert(arms_.end(), arms.begin(), arms.end());
+    for (const auto arms : {native_cuda_arms(), cublaslt_cuda_arms()})
+      arms_.insert(arms_.end(), arms.begin(), arms.end());
 #endif
   }
 
@@ -46,9 +47,10 @@ class Fp8BlockLinearOperation final : public Operation {
   // Where host_vector changes from decoding in the product to decoding into scratch, and where a second tile of rows
   // begins, for it and for the tensor core arms.
   std::vector<Rows> tile_edges(const Problem&) const override {
-    return {kDirectRows, kDirectRows + 1, kTileRows, kTileRows + 1,
+    return {
+      kDirectRows, kDirectRows + 1, kTileRows, kTileRows + 1,
 #if CROSSOVER_HAVE_CUDA
-            32, 33, 64, 65, 128, 129
+          32, 33, 64, 65, 128, 129
 #endif
     };
   }

@@ -1,5 +1,5 @@
-// Every CUDA arm against the f64 reference: edge shapes, a ladder of row counts, all codes, scales and activations at the
-// ends of their ranges, faults that public kernels had, capture, and what an arm must refuse.
+// Every CUDA arm against the f64 reference: edge shapes, a ladder of row counts, all codes, scales and activations at
+// the ends of their ranges, faults that public kernels had, capture, and what an arm must refuse.
 
 #include <gmock/gmock.h>
 
@@ -39,34 +39,33 @@ const std::vector<Rows> kLadder{1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 
 const std::vector<Rows> kShort{1, 5, 8, 9, 16, 17, 65, 129};
 
 const std::vector<Shape>& shapes() {
-  static const std::vector<Shape> all{
-      shape("one_by_one", 1, 1, E::bf16, kShort),
-      shape("tiny_f32_bias", 7, 5, E::bf16, kShort, E::f32),
-      shape("one_vector", 8, 16, E::f16, kShort),
-      shape("bytes_only_bias", 33, 101, E::f16, kLadder, E::f16),
-      shape("words_only", 64, 68, E::bf16, kLadder),
-      shape("shard_80x192", 80, 192, E::bf16, kLadder),
-      shape("shard_160x320", 160, 320, E::f16, kLadder, E::f32),
-      shape("shard_448x320", 448, 320, E::bf16, kLadder),
-      shape("half_block_576x192", 576, 192, E::bf16, kLadder, E::bf16),
-      shape("half_block_2112x576", 2112, 576, E::bf16, kShort),
-      shape("scales_5_blocks", 256, 640, E::bf16, kLadder),
-      shape("scales_9_blocks", 256, 1152, E::bf16, kLadder),
-      shape("scales_18_blocks", 256, 2304, E::bf16, kLadder),
-      shape("one_short_of_a_block", 129, 127, E::bf16, kLadder, E::bf16),
-      shape("one_over_a_block", 128, 129, E::f16, kLadder),
-      shape("two_over_a_block", 250, 130, E::bf16, kLadder),
-      shape("strides_aligned", 264, 384, E::bf16, kLadder, E::bf16, 400, 320),
-      shape("strides_odd", 264, 384, E::bf16, kLadder, E::f32, 385, 267),
-      shape("alignment_2", 256, 512, E::f16, kLadder, E::none, 0, 0, 2),
-      shape("alignment_8", 256, 512, E::bf16, kLadder, E::bf16, 0, 0, 8),
-      shape("nothing_divides", 2113, 7000, E::bf16, {1, 2, 8, 16, 33, 128, 300}),
-      shape("split_5120x12800", 5120, 12800, E::bf16, {1, 2, 3, 4, 5, 6, 7, 8, 40}),
-      shape("row_tiles", 2048, 2048, E::bf16, {1000, 1001, 1024, 1040, 1056, 1088}),
-      shape("real_2112x7168", 2112, 7168, E::bf16, {1, 8, 16, 33, 129, 1001}),
-      shape("real_7168x2048", 7168, 2048, E::bf16, {1, 8, 16, 64, 8191, 8192}),
-      shape("real_24576x1536", 24576, 1536, E::f16, {1, 8, 16, 64, 500}),
-      shape("long_4096x192", 4096, 192, E::bf16, kShort)};
+  static const std::vector<Shape> all{shape("one_by_one", 1, 1, E::bf16, kShort),
+                                      shape("tiny_f32_bias", 7, 5, E::bf16, kShort, E::f32),
+                                      shape("one_vector", 8, 16, E::f16, kShort),
+                                      shape("bytes_only_bias", 33, 101, E::f16, kLadder, E::f16),
+                                      shape("words_only", 64, 68, E::bf16, kLadder),
+                                      shape("shard_80x192", 80, 192, E::bf16, kLadder),
+                                      shape("shard_160x320", 160, 320, E::f16, kLadder, E::f32),
+                                      shape("shard_448x320", 448, 320, E::bf16, kLadder),
+                                      shape("half_block_576x192", 576, 192, E::bf16, kLadder, E::bf16),
+                                      shape("half_block_2112x576", 2112, 576, E::bf16, kShort),
+                                      shape("scales_5_blocks", 256, 640, E::bf16, kLadder),
+                                      shape("scales_9_blocks", 256, 1152, E::bf16, kLadder),
+                                      shape("scales_18_blocks", 256, 2304, E::bf16, kLadder),
+                                      shape("one_short_of_a_block", 129, 127, E::bf16, kLadder, E::bf16),
+                                      shape("one_over_a_block", 128, 129, E::f16, kLadder),
+                                      shape("two_over_a_block", 250, 130, E::bf16, kLadder),
+                                      shape("strides_aligned", 264, 384, E::bf16, kLadder, E::bf16, 400, 320),
+                                      shape("strides_odd", 264, 384, E::bf16, kLadder, E::f32, 385, 267),
+                                      shape("alignment_2", 256, 512, E::f16, kLadder, E::none, 0, 0, 2),
+                                      shape("alignment_8", 256, 512, E::bf16, kLadder, E::bf16, 0, 0, 8),
+                                      shape("nothing_divides", 2113, 7000, E::bf16, {1, 2, 8, 16, 33, 128, 300}),
+                                      shape("split_5120x12800", 5120, 12800, E::bf16, {1, 2, 3, 4, 5, 6, 7, 8, 40}),
+                                      shape("row_tiles", 2048, 2048, E::bf16, {1000, 1001, 1024, 1040, 1056, 1088}),
+                                      shape("real_2112x7168", 2112, 7168, E::bf16, {1, 8, 16, 33, 129, 1001}),
+                                      shape("real_7168x2048", 7168, 2048, E::bf16, {1, 8, 16, 64, 8191, 8192}),
+                                      shape("real_24576x1536", 24576, 1536, E::f16, {1, 8, 16, 64, 500}),
+                                      shape("long_4096x192", 4096, 192, E::bf16, kShort)};
   return all;
 }
 
@@ -75,7 +74,8 @@ std::string case_name(const testing::TestParamInfo<CudaArm::ParamType>& info) {
   return as_test_name(std::get<0>(info.param)) + "_" + std::get<1>(info.param).name;
 }
 
-// Right at every row count of the ladder, after a restart from its config too; rows of batch-invariant arms are the same bits.
+// Right at every row count of the ladder, after a restart from its config too; rows of batch-invariant arms are the
+// same bits.
 TEST_P(CudaArm, IsRight) {
   CROSSOVER_SKIP_WITHOUT_GPU();
   const auto& [name, shape] = GetParam();
@@ -120,8 +120,8 @@ TEST_P(CudaArm, IsRight) {
     }
   }
 }
-INSTANTIATE_TEST_SUITE_P(Edge, CudaArm, testing::Combine(testing::ValuesIn(cuda_arm_names()), testing::ValuesIn(shapes())),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(Edge, CudaArm,
+                         testing::Combine(testing::ValuesIn(cuda_arm_names()), testing::ValuesIn(shapes())), case_name);
 
 class CudaArmData : public testing::TestWithParam<std::string> {
  protected:
@@ -131,8 +131,9 @@ class CudaArmData : public testing::TestWithParam<std::string> {
   bool rounds_weights_to_f16(const Fp8BlockLinear& p) const { return arm().numerics() == "w16" && p.dtype == E::f16; }
 };
 
-// Row n holds code n everywhere and X selects single weights: Y is that weight, to the bit; NaN for the two NaN codes. For
-// aligned rows and others, because their kernels differ, and without the NaN codes, which leads to other kernels still.
+// Row n holds code n everywhere and X selects single weights: Y is that weight, to the bit; NaN for the two NaN codes.
+// For aligned rows and others, because their kernels differ, and without the NaN codes, which leads to other kernels
+// still.
 TEST_P(CudaArmData, DecodesAll256Codes) {
   for (const E dtype : {E::bf16, E::f16}) {
     for (const std::int64_t k : {256, 250, 255}) {
@@ -181,7 +182,8 @@ TEST_P(CudaArmData, TakesEveryScale) {
     for (const float scale : {0.0f, -0.25f, 1e-23f, 1e-40f, 1e20f, std::numeric_limits<float>::infinity(),
                               std::numeric_limits<float>::quiet_NaN()}) {
       for (const std::int64_t block : {0, 1, 2}) {
-        SCOPED_TRACE("K = " + std::to_string(k) + ", scale " + std::to_string(scale) + " in block " + std::to_string(block));
+        SCOPED_TRACE("K = " + std::to_string(k) + ", scale " + std::to_string(scale) + " in block " +
+                     std::to_string(block));
         Fp8BlockLinear p;
         p.n = 256;
         p.k = k;
@@ -323,7 +325,8 @@ TEST_P(CudaArmData, RefusesAWorkspaceThatIsTooSmall) {
   if (needed == 0) GTEST_SKIP() << "needs no workspace";
   const auto prepared = device.prepare(arm());
   const DeviceBytes x(256), y(256), workspace(needed);
-  const Status status = prepared->launch(Fp8BlockLinearArguments(x.data(), y.data()), 1, {workspace.data(), needed - 1}, {});
+  const Status status =
+      prepared->launch(Fp8BlockLinearArguments(x.data(), y.data()), 1, {workspace.data(), needed - 1}, {});
   EXPECT_EQ(status.code, Status::Code::workspace_too_small);
 }
 

@@ -145,7 +145,8 @@ TEST(CudaBackend, OddRowCountsAreNotSlow) {
         const Rows rows = i == 0 ? odd : even;
         std::vector<Launch> launches;
         for (std::size_t copy = 0; copy < 4; ++copy) {
-          launches.push_back({prepared[copy].get(), workload->arguments(rows, static_cast<int>(copy)), rows, workspace});
+          launches.push_back(
+              {prepared[copy].get(), workload->arguments(rows, static_cast<int>(copy)), rows, workspace});
         }
         batches[i] = gpu()->batch(LaunchMode::graph, launches);
       }

@@ -23,7 +23,8 @@ inline Backend* gpu() {
 #define CROSSOVER_SKIP_WITHOUT_GPU() \
   if (::crossover::test::gpu() == nullptr) GTEST_SKIP() << "needs a GPU: " << ::crossover::cuda_devices().why_none
 
-// The arms that run on a CUDA device of some kind, in the operation's order. Names only: no device is needed to list them.
+// The arms that run on a CUDA device of some kind, in the operation's order. Names only: no device is needed to list
+// them.
 inline const std::vector<std::string>& cuda_arm_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
@@ -80,8 +81,9 @@ class DeviceLayer {
   std::vector<std::uint16_t> run(const Arm& arm, Prepared& prepared, Rows first, Rows rows) const {
     std::vector<std::uint16_t> y(static_cast<std::size_t>(rows * layer_.p.y_row_stride), Layer::kUntouched);
     const DeviceBytes out(y.data(), y.size() * 2), workspace(arm.cost(layer_.p.problem(), rows).workspace_bytes);
-    const Fp8BlockLinearArguments arguments(static_cast<const std::uint16_t*>(x_.data()) + first * layer_.p.x_row_stride,
-                                            out.data(), layer_.p.x_row_stride, layer_.p.y_row_stride);
+    const Fp8BlockLinearArguments arguments(
+        static_cast<const std::uint16_t*>(x_.data()) + first * layer_.p.x_row_stride, out.data(), layer_.p.x_row_stride,
+        layer_.p.y_row_stride);
     const Timing timing = gpu()->run({&prepared, arguments, rows, workspace});
     EXPECT_TRUE(timing.status.ok()) << timing.status.message;
     gpu()->memory().download(y.data(), out.data(), y.size() * 2);

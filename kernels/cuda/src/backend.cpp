@@ -85,7 +85,8 @@ class CudaBackend final : public Backend {
         end_(cuda::make_event()),
         memory_(ordinal, stream_.get()) {
     cudaDeviceProp properties{};
-    check(cudaGetDeviceProperties(&properties, ordinal), "reading the properties of CUDA device " + std::to_string(ordinal));
+    check(cudaGetDeviceProperties(&properties, ordinal),
+          "reading the properties of CUDA device " + std::to_string(ordinal));
     device_.kind = "cuda";
     device_.model = properties.name;
     device_.compute_capability = std::to_string(properties.major) + "." + std::to_string(properties.minor);
@@ -174,8 +175,8 @@ class CudaBackend final : public Backend {
       return;
     }
     cudaGraphExec_t executable = nullptr;
-    check(cudaGraphInstantiate(&executable, graph.get(), 0), "making a graph of " +
-                                                                 std::to_string(batch.launches.size()) + " launches");
+    check(cudaGraphInstantiate(&executable, graph.get(), 0),
+          "making a graph of " + std::to_string(batch.launches.size()) + " launches");
     batch.graph = cuda::OwnedGraphExec(executable);
     check(cudaGraphUpload(executable, stream_.get()), "uploading a graph");
     check(cudaStreamSynchronize(stream_.get()), "uploading a graph");
@@ -187,8 +188,8 @@ class CudaBackend final : public Backend {
     if (!timing.status.ok()) return timing;
     const cudaStream_t stream = stream_.get();
     check(cudaEventRecord(begin_.get(), stream), "recording an event");
-    timing.status =
-        batch.graph.get() != nullptr ? cuda::status_of(cudaGraphLaunch(batch.graph.get(), stream)) : enqueue(batch.launches);
+    timing.status = batch.graph.get() != nullptr ? cuda::status_of(cudaGraphLaunch(batch.graph.get(), stream))
+                                                 : enqueue(batch.launches);
     check(cudaEventRecord(end_.get(), stream), "recording an event");
     if (with_clock) clock_.enqueue(stream);
     const Status status = cuda::status_of(cudaStreamSynchronize(stream));

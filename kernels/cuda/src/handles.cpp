@@ -5,14 +5,14 @@ namespace crossover::cuda {
 void check(cudaError_t error, const std::string& doing, SourceLocation where) {
   if (error == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());  // what is not sticky must not surface in somebody else's next call
-  const std::string text =
-      doing + " failed: " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")";
+  const std::string text = doing + " failed: " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")";
   if (error == cudaErrorMemoryAllocation) throw OutOfMemory(text, {}, where);
-  throw DeviceError(text,
-                    error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction
-                        ? "this build has no code for the device's architecture: configure with CMAKE_CUDA_ARCHITECTURES"
-                        : "",
-                    where);
+  throw DeviceError(
+      text,
+      error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction
+          ? "this build has no code for the device's architecture: configure with CMAKE_CUDA_ARCHITECTURES"
+          : "",
+      where);
 }
 
 Status status_of(cudaError_t error) noexcept {

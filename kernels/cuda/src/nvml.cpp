@@ -74,7 +74,8 @@ std::string Nvml::driver_version() const {
 std::string Nvml::uuid() const {
   const auto read = find<Text>("nvmlDeviceGetUUID");
   std::array<char, 96> text{};
-  return read != nullptr && device_ != nullptr && read(device_, text.data(), text.size()) == kSuccess ? text.data() : "";
+  return read != nullptr && device_ != nullptr && read(device_, text.data(), text.size()) == kSuccess ? text.data()
+                                                                                                      : "";
 }
 
 Conditions Nvml::conditions() {

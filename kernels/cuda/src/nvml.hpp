@@ -1,6 +1,6 @@
 #pragma once
-// What NVML says of a device. The library is looked for at run time: a build needs no driver, and a host without it only
-// knows less.
+// What NVML says of a device. The library is looked for at run time: a build needs no driver, and a host without it
+// only knows less.
 
 #include <mutex>
 #include <string>

@@ -61,7 +61,10 @@ bool is_code(std::string_view name) {
 // Digests by architecture (90 for sm_90a) of all cubins in an object.
 std::map<unsigned, std::string> digests(std::string_view object) {
   std::map<unsigned, std::vector<std::string_view>> sections;
-  constexpr std::string_view kMagic{"\x7f" "ELF\x02\x01", 6};
+  constexpr std::string_view kMagic{
+      "\x7f"
+      "ELF\x02\x01",
+      6};
   for (std::size_t at = object.find(kMagic); at != std::string_view::npos; at = object.find(kMagic, at + 1)) {
     const std::string_view cubin = object.substr(at);
     if (cubin.size() < sizeof(ElfHeader)) break;

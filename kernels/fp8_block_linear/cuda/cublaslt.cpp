@@ -16,8 +16,8 @@ using Handle = cuda::Owned<cublasLtHandle_t, &cublasLtDestroy>;
 
 void check(cublasStatus_t status, const char* doing) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  const std::string text = std::string(doing) + " failed: " + cublasLtGetStatusString(status) + " (" +
-                           cublasLtGetStatusName(status) + ")";
+  const std::string text =
+      std::string(doing) + " failed: " + cublasLtGetStatusString(status) + " (" + cublasLtGetStatusName(status) + ")";
   if (status == CUBLAS_STATUS_ALLOC_FAILED) throw OutOfMemory(text);
   throw DeviceError(text);
 }
@@ -188,7 +188,8 @@ LtPlan lt_plan_from(std::string_view text, std::string_view arm, cublasLtHandle_
   const std::string version = "lt=" + std::to_string(cublasLtGetVersion());
   const std::size_t first_space = text.find(' ');
   if (text.substr(0, first_space) != version) {
-    refuse("it is of \"" + std::string(text.substr(0, std::min<std::size_t>(first_space, 32))) + "\", not of " + version);
+    refuse("it is of \"" + std::string(text.substr(0, std::min<std::size_t>(first_space, 32))) + "\", not of " +
+           version);
   }
   LtPlan plan;
   std::size_t position = first_space;
@@ -232,9 +233,9 @@ std::vector<Rows> lt_ladder(Rows max_rows) {
   return ladder;
 }
 
-LtPlan lt_find(cublasLtHandle_t handle, const LtProblem& problem, Rows max_rows,
-               const std::vector<std::int64_t>& tiles, const LtLaunch& launch) {
-  constexpr int kCandidates = 8;        // of the heuristic, for one tile
+LtPlan lt_find(cublasLtHandle_t handle, const LtProblem& problem, Rows max_rows, const std::vector<std::int64_t>& tiles,
+               const LtLaunch& launch) {
+  constexpr int kCandidates = 8;          // of the heuristic, for one tile
   constexpr double kClearlySlower = 1.2;  // than the best of the first launches: not timed again
   constexpr int kRepeats = 5;
   constexpr std::size_t kFlushBytes = std::size_t{128} << 20;  // more than any L2 holds
@@ -252,7 +253,9 @@ LtPlan lt_find(cublasLtHandle_t handle, const LtProblem& problem, Rows max_rows,
   };
 
   LtPlan plan;
-  const auto whole = [&](Rows rows) { return (rows + problem.row_multiple - 1) / problem.row_multiple * problem.row_multiple; };
+  const auto whole = [&](Rows rows) {
+    return (rows + problem.row_multiple - 1) / problem.row_multiple * problem.row_multiple;
+  };
   for (const Rows rung : lt_ladder(max_rows)) {
     const Rows rows = std::min(rung, max_rows);
     struct Candidate {
@@ -268,7 +271,8 @@ LtPlan lt_find(cublasLtHandle_t handle, const LtProblem& problem, Rows max_rows,
         LtProblem last = problem;
         last.n = rest;
         // It has to do every row count of the rung, and the last tile.
-        const bool usable = lt_accepts(handle, part, rung, algorithm) && lt_accepts(handle, part, whole(1), algorithm) &&
+        const bool usable = lt_accepts(handle, part, rung, algorithm) &&
+                            lt_accepts(handle, part, whole(1), algorithm) &&
                             lt_accepts(handle, part, whole(rung / 2 + 1), algorithm) &&
                             (rest == 0 || lt_accepts(handle, last, rung, algorithm));
         if (usable) candidates.push_back({{rung, tile, algorithm}, {}});

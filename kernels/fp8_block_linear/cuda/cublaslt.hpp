@@ -20,13 +20,13 @@ inline constexpr std::size_t kLtWorkspaceBytes = std::size_t{32} << 20;
 
 // What does not change between launches. Strides in elements.
 struct LtProblem {
-  bool bf16 = true;        // type of Y, and of X and W unless `fp8`
-  bool fp8 = false;        // X and W are e4m3, scaled by 1 x 128 and 128 x 128
+  bool bf16 = true;  // type of Y, and of X and W unless `fp8`
+  bool fp8 = false;  // X and W are e4m3, scaled by 1 x 128 and 128 x 128
   std::int64_t n = 0, k = 0;
   std::int64_t w_stride = 0, x_stride = 0, y_stride = 0;
   std::uint32_t w_alignment = 256, x_alignment = 2, y_alignment = 2;  // bytes
-  bool bias = false;       // of the type of Y
-  std::int64_t row_multiple = 1;  // row counts are multiples of this
+  bool bias = false;                                                  // of the type of Y
+  std::int64_t row_multiple = 1;                                      // row counts are multiples of this
 };
 struct LtOperands {
   const void* w = nullptr;
@@ -70,8 +70,8 @@ std::vector<Rows> lt_ladder(Rows max_rows);
 // Times every candidate from a cold L2 and takes the fastest at each rung. `launch` enqueues one whole call of the arm.
 // Nothing for a problem that cuBLASLt does not do. Throws DeviceError, OutOfMemory.
 using LtLaunch = std::function<Status(const LtChoice& choice, Rows rows, cudaStream_t stream)>;
-LtPlan lt_find(cublasLtHandle_t handle, const LtProblem& problem, Rows max_rows,
-               const std::vector<std::int64_t>& tiles, const LtLaunch& launch);
+LtPlan lt_find(cublasLtHandle_t handle, const LtProblem& problem, Rows max_rows, const std::vector<std::int64_t>& tiles,
+               const LtLaunch& launch);
 
 // Device memory filled with values like activations', bf16 or f16: timing on zeros flatters.
 cuda::Buffer lt_activations(std::size_t elements, bool bf16);

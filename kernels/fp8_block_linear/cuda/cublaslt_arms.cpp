@@ -47,7 +47,9 @@ DequantiseCall dequantise_call(const Fp8BlockLinear& p, const LayerWeights& laye
   return d;
 }
 
-void wait(const cuda::OwnedStream& stream, const char* doing) { cuda::check(cudaStreamSynchronize(stream.get()), doing); }
+void wait(const cuda::OwnedStream& stream, const char* doing) {
+  cuda::check(cudaStreamSynchronize(stream.get()), doing);
+}
 
 // f16 ends at 65504 and is inexact below 2^-14: a scaled weight beyond would be lost.
 void check_f16_range(const std::string& arm, const Fp8BlockLinear& p, const LayerWeights& layer) {
@@ -64,8 +66,7 @@ void check_f16_range(const std::string& arm, const Fp8BlockLinear& p, const Laye
   constexpr float kLargest = 65504.0f, kSmallest = 0x1p-14f;
   if (largest > kLargest || smallest < kSmallest) {
     throw InvalidArgument(arm + ": f16 cannot hold every scaled weight: their magnitudes reach from " +
-                          std::to_string(smallest) + " to " + std::to_string(largest) +
-                          ", f16 has 2^-14 to 65504");
+                          std::to_string(smallest) + " to " + std::to_string(largest) + ", f16 has 2^-14 to 65504");
   }
 }
 
@@ -142,10 +143,9 @@ class PreparedDequant final : public Prepared {
     const cuda::Buffer workspace(scratch_bytes(problem_) + kLtWorkspaceBytes);
     std::vector<std::int64_t> tiles{tile_rows(problem_, kScratchBytes)};
     if (const std::int64_t small = tile_rows(problem_, kL2ScratchBytes); small != tiles.front()) tiles.push_back(small);
-    plan_ = lt_find(handle_, lt_problem_, max_rows, tiles,
-                    [&](const LtChoice& choice, Rows rows, cudaStream_t stream) {
-                      return enqueue(choice, operands.x.data(), operands.y.data(), rows, workspace.data(), stream);
-                    });
+    plan_ = lt_find(handle_, lt_problem_, max_rows, tiles, [&](const LtChoice& choice, Rows rows, cudaStream_t stream) {
+      return enqueue(choice, operands.x.data(), operands.y.data(), rows, workspace.data(), stream);
+    });
     if (plan_.empty()) throw Failure(std::string(arm) + ": cuBLASLt has no algorithm for this problem");
   }
 
@@ -208,8 +208,9 @@ class Weight16Arm : public LibraryArm {
     if (!eligibility) return eligibility;
     const Fp8BlockLinear p = Fp8BlockLinear::from(problem);
     if (p.bias != Element::none && p.alignment < 16) {
-      return Eligibility::no("cuBLASLt rounds before it adds a bias where rows are not aligned to 16 bytes (they are to " +
-                             std::to_string(p.alignment) + ")");
+      return Eligibility::no(
+          "cuBLASLt rounds before it adds a bias where rows are not aligned to 16 bytes (they are to " +
+          std::to_string(p.alignment) + ")");
     }
     return eligibility;
   }
@@ -308,8 +309,7 @@ class PreparedCached final : public Prepared {
 
 class CachedCublasLt final : public Weight16Arm {
  public:
-  CachedCublasLt()
-      : Weight16Arm("cached_cublaslt", "w16", device_code_fingerprint("dequantise") + version_suffix()) {}
+  CachedCublasLt() : Weight16Arm("cached_cublaslt", "w16", device_code_fingerprint("dequantise") + version_suffix()) {}
   // The label counts what a launch moves: 2 bytes a weight.
   Cost cost(const Problem& problem, Rows rows) const override {
     const Fp8BlockLinear p = Fp8BlockLinear::from(problem);
@@ -342,9 +342,9 @@ class CachedCublasLt final : public Weight16Arm {
 // cuBLASLt reads block scales of W in rows of a multiple of 4.
 std::int64_t scale_stride(const Fp8BlockLinear& p) { return (p.k_blocks() + 3) / 4 * 4; }
 
-// It also takes multiples of 4 rows of X only. A few rows are padded, and Y, which has no place for the padding, is computed
-// in scratch and copied; more are multiplied in two halves that overlap by up to 7 rows, which are written twice with the
-// same values.
+// It also takes multiples of 4 rows of X only. A few rows are padded, and Y, which has no place for the padding, is
+// computed in scratch and copied; more are multiplied in two halves that overlap by up to 7 rows, which are written
+// twice with the same values.
 constexpr Rows kRowMultiple = 4;
 constexpr Rows padded(Rows rows) { return (rows + kRowMultiple - 1) / kRowMultiple * kRowMultiple; }
 constexpr Rows kMostCopiedRows = 512;
@@ -377,10 +377,10 @@ class PreparedFp8Block final : public Prepared {
     const cuda::OwnedStream stream = cuda::make_stream();
     const auto row = static_cast<std::size_t>(problem.k_blocks()) * 4;
     cuda::check(cudaMemsetAsync(scales_.data(), 0, scales_.bytes(), stream.get()), "filling device memory");
-    cuda::check(cudaMemcpy2DAsync(scales_.data(), static_cast<std::size_t>(scale_stride(problem)) * 4, layer.scales, row,
-                                  row, static_cast<std::size_t>(problem.n_blocks()), cudaMemcpyDeviceToDevice,
-                                  stream.get()),
-                "copying the scales");
+    cuda::check(
+        cudaMemcpy2DAsync(scales_.data(), static_cast<std::size_t>(scale_stride(problem)) * 4, layer.scales, row, row,
+                          static_cast<std::size_t>(problem.n_blocks()), cudaMemcpyDeviceToDevice, stream.get()),
+        "copying the scales");
     wait(stream, "copying the scales");
   }
 
@@ -428,7 +428,8 @@ class PreparedFp8Block final : public Prepared {
       if (!status.ok()) return status;
       return multiply(choice, static_cast<const std::byte*>(x) + begin * problem_.x_row_stride * 2, last,
                       codes + first * problem_.k, scales + first * problem_.k_blocks() * 4,
-                      static_cast<std::byte*>(y) + begin * problem_.y_row_stride * 2, problem_.y_row_stride, rest, stream);
+                      static_cast<std::byte*>(y) + begin * problem_.y_row_stride * 2, problem_.y_row_stride, rest,
+                      stream);
     }
     const Status status = multiply(choice, x, rows, codes, scales, scratch, problem_.n, rest, stream);
     if (!status.ok()) return status;
@@ -480,8 +481,7 @@ class PreparedFp8Block final : public Prepared {
 
 class CublasLtFp8Block final : public LibraryArm {
  public:
-  CublasLtFp8Block()
-      : LibraryArm("cublaslt_fp8_block", "a8", device_code_fingerprint("quantise") + version_suffix()) {}
+  CublasLtFp8Block() : LibraryArm("cublaslt_fp8_block", "a8", device_code_fingerprint("quantise") + version_suffix()) {}
   Eligibility supports(const Problem& problem, Rows rows, const Device& device) const override {
     Eligibility eligibility = CudaArm::supports(problem, rows, device);
     if (!eligibility) return eligibility;

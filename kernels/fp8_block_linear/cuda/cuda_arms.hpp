@@ -1,6 +1,6 @@
 #pragma once
-// The arms that run on a CUDA device. Prepared objects belong to the device that holds the weights; whoever launches makes
-// that device current, as for any CUDA call.
+// The arms that run on a CUDA device. Prepared objects belong to the device that holds the weights; whoever launches
+// makes that device current, as for any CUDA call.
 
 #include <cstdint>
 #include <span>
@@ -13,7 +13,7 @@
 
 namespace crossover::fp8_block_linear_detail {
 
-std::span<const Arm* const> native_cuda_arms();    // no library behind them
+std::span<const Arm* const> native_cuda_arms();  // no library behind them
 std::span<const Arm* const> cublaslt_cuda_arms();
 
 std::vector<DefaultArm> cuda_default_arms(const Fp8BlockLinear& problem, const Device& device);

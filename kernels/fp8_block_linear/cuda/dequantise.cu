@@ -1,5 +1,6 @@
-// The scaled weight as bf16 or f16: for each element one read, one product in f32, one rounding. A thread takes 16 neighbouring
-// codes of a row, 16 bytes in and two stores of 16 bytes out; they lie in one 128-K block, so one scale serves them.
+// The scaled weight as bf16 or f16: for each element one read, one product in f32, one rounding. A thread takes 16
+// neighbouring codes of a row, 16 bytes in and two stores of 16 bytes out; they lie in one 128-K block, so one scale
+// serves them.
 
 #include <algorithm>
 
@@ -12,8 +13,7 @@ constexpr int kThreads = 256;
 constexpr int kMostBlocks = 132 * 64;  // plenty for any device; the rest is a loop
 
 // Codes [column, column + 16) of a row, zero from k on.
-__device__ __forceinline__ uint4 load_codes(const std::uint8_t* row, std::int64_t column, std::int64_t k,
-                                            int granule) {
+__device__ __forceinline__ uint4 load_codes(const std::uint8_t* row, std::int64_t column, std::int64_t k, int granule) {
   if (granule == 16) return __ldg(reinterpret_cast<const uint4*>(row + column));
   std::uint32_t words[4] = {};
   if (granule >= 4) {
@@ -102,9 +102,10 @@ __global__ void __launch_bounds__(kThreads) scaled_range_kernel(const Dequantise
 }
 
 // The 16-byte vectors of `w` that lie whole in it, and the bytes before and after them.
-__global__ void __launch_bounds__(kThreads) count_nan_codes_kernel(const std::uint8_t* w, std::int64_t bytes,
-                                                                  unsigned long long* count) {
-  const std::int64_t first = std::int64_t{blockIdx.x} * kThreads + threadIdx.x, stride = std::int64_t{gridDim.x} * kThreads;
+__global__ void __launch_bounds__(kThreads)
+    count_nan_codes_kernel(const std::uint8_t* w, std::int64_t bytes, unsigned long long* count) {
+  const std::int64_t first = std::int64_t{blockIdx.x} * kThreads + threadIdx.x,
+                     stride = std::int64_t{gridDim.x} * kThreads;
   const std::int64_t head = min(bytes, static_cast<std::int64_t>((16 - reinterpret_cast<std::uintptr_t>(w) % 16) % 16));
   const std::int64_t vectors = (bytes - head) / 16;
   unsigned long long found = 0;

@@ -2,10 +2,10 @@
 // What the kernels share: number formats, asynchronous copies, the tensor core instruction.
 //
 // Weights are decoded from e4m3 to f16 (exact for all 256 codes, NaN stays NaN), and for bf16 activations on to bf16
-// through f32 (exact as well: three bits of mantissa, exponents of both formats suffice). Hopper converts 16 pairs a clock
-// and multiprocessor, which is too slow for bf16; where the layer has no NaN code (weights never change, so that is looked
-// at once), a code's bits are moved to bf16's places, which is its value times 2^-120, subnormals included, and multiplied
-// by 2^120. Activations are never converted for the tensor cores.
+// through f32 (exact as well: three bits of mantissa, exponents of both formats suffice). Hopper converts 16 pairs a
+// clock and multiprocessor, which is too slow for bf16; where the layer has no NaN code (weights never change, so that
+// is looked at once), a code's bits are moved to bf16's places, which is its value times 2^-120, subnormals included,
+// and multiplied by 2^120. Activations are never converted for the tensor cores.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -60,7 +60,8 @@ __device__ __forceinline__ std::uint32_t multiply_bf16_pairs(std::uint32_t a, st
 }
 
 // The factor by which a tensor core kernel multiplies a block's weights while it decodes them: a power of two, so that
-// nothing is rounded, or what is left of a scale that has none: 0, an infinity, NaN. `rest` is what remains of the scale.
+// nothing is rounded, or what is left of a scale that has none: 0, an infinity, NaN. `rest` is what remains of the
+// scale.
 struct BlockFactor {
   float factor, rest;
 };
@@ -212,9 +213,7 @@ __device__ __forceinline__ void wait_copies() {
 // Not moved past other asm volatile statements: the order in which memory is asked for is part of a kernel's design.
 __device__ __forceinline__ uint4 load16_in_order(const void* source) {
   uint4 v;
-  asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(source));
+  asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(source));
   return v;
 }
 

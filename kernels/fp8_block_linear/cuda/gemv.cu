@@ -1,14 +1,15 @@
 // gemv_warp: up to 16 rows of X, each weight read once.
 //
-// One persistent block per multiprocessor owns neighbouring rows of W, dealt in groups of 8, and all of K: its warps take
-// every `warps`-th 128-K block each and add up at the end of a tile of rows. The weights are the 16-row operand of the
-// tensor core instruction, eight rows of X the 8-column one. The order of K inside a 128-K block is free as long as both
-// operands agree, so a lane (g = lane / 4, t = lane % 4) takes what it can load at once: of rows g and g + 8 of W the bytes
-// [64 h + 16 t, + 16), h = 0, 1, which are its operand of four steps of 16 K each, and of row g of X the same 16 columns.
+// One persistent block per multiprocessor owns neighbouring rows of W, dealt in groups of 8, and all of K: its warps
+// take every `warps`-th 128-K block each and add up at the end of a tile of rows. The weights are the 16-row operand of
+// the tensor core instruction, eight rows of X the 8-column one. The order of K inside a 128-K block is free as long as
+// both operands agree, so a lane (g = lane / 4, t = lane % 4) takes what it can load at once: of rows g and g + 8 of W
+// the bytes [64 h + 16 t, + 16), h = 0, 1, which are its operand of four steps of 16 K each, and of row g of X the same
+// 16 columns.
 //
-// Weights pass through a ring in shared memory of four slots a warp, 16 rows x 128 K each. A lane copies into its own bytes
-// and reads only those, so the main loop has no barrier. X goes straight to registers, one K block ahead, and is asked for
-// before the weights, behind which it would have to queue.
+// Weights pass through a ring in shared memory of four slots a warp, 16 rows x 128 K each. A lane copies into its own
+// bytes and reads only those, so the main loop has no barrier. X goes straight to registers, one K block ahead, and is
+// asked for before the weights, behind which it would have to queue.
 
 #include <algorithm>
 
@@ -258,10 +259,9 @@ Kernel kernel_for(int m_tiles, int token_tiles) {
 Kernel kernel_for(bool bf16, bool fast, const GemvPlan& plan, int token_tiles) {
   if (bf16) {
     return fast ? kernel_for<Bf16, true>(plan.m_tiles, token_tiles)
-                   : kernel_for<Bf16, false>(plan.m_tiles, token_tiles);
+                : kernel_for<Bf16, false>(plan.m_tiles, token_tiles);
   }
-  return fast ? kernel_for<F16, true>(plan.m_tiles, token_tiles)
-                 : kernel_for<F16, false>(plan.m_tiles, token_tiles);
+  return fast ? kernel_for<F16, true>(plan.m_tiles, token_tiles) : kernel_for<F16, false>(plan.m_tiles, token_tiles);
 }
 
 }  // namespace
@@ -274,9 +274,9 @@ std::size_t gemv_shared_bytes(const GemvPlan& plan, int token_tiles) {
 
 cudaError_t gemv_configure(bool bf16, bool fast, const GemvPlan& plan) {
   for (int token_tiles = 1; token_tiles <= 2; ++token_tiles) {
-    const cudaError_t error = cudaFuncSetAttribute(kernel_for(bf16, fast, plan, token_tiles),
-                                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                   static_cast<int>(gemv_shared_bytes(plan, token_tiles)));
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel_for(bf16, fast, plan, token_tiles), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(gemv_shared_bytes(plan, token_tiles)));
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;
@@ -284,8 +284,9 @@ cudaError_t gemv_configure(bool bf16, bool fast, const GemvPlan& plan) {
 
 cudaError_t gemv_launch(const LinearCall& call, bool bf16, bool fast, const GemvPlan& plan, cudaStream_t stream) {
   const int token_tiles = call.m <= 8 ? 1 : 2;
-  kernel_for(bf16, fast, plan, token_tiles)<<<plan.blocks, plan.warps * 32, gemv_shared_bytes(plan, token_tiles),
-                                                  stream>>>(call, plan.groups);
+  kernel_for(bf16, fast, plan,
+             token_tiles)<<<plan.blocks, plan.warps * 32, gemv_shared_bytes(plan, token_tiles), stream>>>(call,
+                                                                                                          plan.groups);
   return cudaGetLastError();
 }
 

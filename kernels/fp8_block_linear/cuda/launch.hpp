@@ -32,10 +32,10 @@ struct LinearCall {
 
 // How gemv_warp covers a problem; the same for every row count, so that a row's bits do not depend on it.
 struct GemvPlan {
-  int warps = 8;         // that share K
-  int m_tiles = 4;       // 16-row tiles that a warp holds at once: 1, 2 or 4
-  int groups = 8;        // 8-row groups of a block's tile, at most 2 * m_tiles
-  int blocks = 1;        // of the grid
+  int warps = 8;    // that share K
+  int m_tiles = 4;  // 16-row tiles that a warp holds at once: 1, 2 or 4
+  int groups = 8;   // 8-row groups of a block's tile, at most 2 * m_tiles
+  int blocks = 1;   // of the grid
 };
 // More tokens than this need another arm.
 inline constexpr int kGemvMaxRows = 16;
@@ -52,7 +52,7 @@ struct TensorCoreTile {
   int m = 0, n = 0;
   int k_groups = 1;  // groups of warps, each with its own 128-K blocks
 };
-inline constexpr TensorCoreTile kTensorCoreTiles[] = {{32, 32, 8}, {32, 64, 4},  {64, 32, 4},   {64, 64, 4},
+inline constexpr TensorCoreTile kTensorCoreTiles[] = {{32, 32, 8},  {32, 64, 4},  {64, 32, 4},   {64, 64, 4},
                                                       {64, 128, 2}, {128, 64, 2}, {128, 128, 1}, {128, 256, 1}};
 inline constexpr int kTensorCoreTileCount = 8;
 struct TensorCorePlan {

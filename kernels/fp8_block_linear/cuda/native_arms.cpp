@@ -96,8 +96,8 @@ std::size_t current_shared_limit() {
 constexpr std::string_view kOnlyConfig = "-";
 void check_config(std::string_view arm, std::string_view config) {
   if (!config.empty() && config != kOnlyConfig) {
-    throw ConfigNotRestorable(std::string(arm) + " has no configuration \"" + std::string(config) + "\"; it has only \"" +
-                              std::string(kOnlyConfig) + "\"");
+    throw ConfigNotRestorable(std::string(arm) + " has no configuration \"" + std::string(config) +
+                              "\"; it has only \"" + std::string(kOnlyConfig) + "\"");
   }
 }
 
@@ -111,8 +111,7 @@ class PreparedKernel final : public Prepared {
     const Status status = check_launch(problem_, arguments, rows);
     if (!status.ok() || rows == 0) return status;
     if (rows > max_rows_) return {Status::Code::unsupported, 0, "this arm does not take so many rows"};
-    return cuda::status_of(
-        launch_(with_arguments(call_, arguments, rows), static_cast<cudaStream_t>(stream.handle)));
+    return cuda::status_of(launch_(with_arguments(call_, arguments, rows), static_cast<cudaStream_t>(stream.handle)));
   }
 
  private:
@@ -190,14 +189,15 @@ class GemvWarp final : public CudaArm {
   Cost cost(const Problem& problem, Rows rows) const override { return base_cost(Fp8BlockLinear::from(problem), rows); }
   std::unique_ptr<Prepared> prepare(const Problem& problem, const Weights& weights, std::string_view config,
                                     Rows) const override {
-    return prepare_kernel(id(), problem, weights, config, kGemvMaxRows, [](const Fp8BlockLinear& p, const LinearCall& layer) {
-      const bool bf16 = p.dtype == Element::bf16, fast = fast_paths(layer);
-      const GemvPlan plan = gemv_plan(p, fast, multiprocessors(), current_shared_limit());
-      cuda::check(gemv_configure(bf16, fast, plan), "preparing gemv_warp");
-      return [=](const LinearCall& call, cudaStream_t stream) noexcept {
-        return gemv_launch(call, bf16, fast, plan, stream);
-      };
-    });
+    return prepare_kernel(id(), problem, weights, config, kGemvMaxRows,
+                          [](const Fp8BlockLinear& p, const LinearCall& layer) {
+                            const bool bf16 = p.dtype == Element::bf16, fast = fast_paths(layer);
+                            const GemvPlan plan = gemv_plan(p, fast, multiprocessors(), current_shared_limit());
+                            cuda::check(gemv_configure(bf16, fast, plan), "preparing gemv_warp");
+                            return [=](const LinearCall& call, cudaStream_t stream) noexcept {
+                              return gemv_launch(call, bf16, fast, plan, stream);
+                            };
+                          });
   }
 };
 
@@ -212,9 +212,10 @@ class TiledScalar final : public CudaArm {
   std::unique_ptr<Prepared> prepare(const Problem& problem, const Weights& weights, std::string_view config,
                                     Rows) const override {
     return prepare_kernel(id(), problem, weights, config, kMaxRows, [this](const Fp8BlockLinear& p, const LinearCall&) {
-      return [bf16 = p.dtype == Element::bf16, padding = padding_](const LinearCall& call, cudaStream_t stream) noexcept {
-        return tiled_scalar_launch(call, bf16, padding, stream);
-      };
+      return
+          [bf16 = p.dtype == Element::bf16, padding = padding_](const LinearCall& call, cudaStream_t stream) noexcept {
+            return tiled_scalar_launch(call, bf16, padding, stream);
+          };
     });
   }
 
@@ -239,7 +240,8 @@ int tensor_core_stages(int tile, std::size_t shared_bytes) {
 class TensorCore final : public CudaArm {
  public:
   explicit TensorCore(int tile)
-      : CudaArm("tensor_core/" + tile_name(tile), "a16", device_code_fingerprint("tensor_core_" + tile_name(tile)) + "-1"),
+      : CudaArm("tensor_core/" + tile_name(tile), "a16",
+                device_code_fingerprint("tensor_core_" + tile_name(tile)) + "-1"),
         tile_(tile) {}
   bool batch_invariant() const noexcept override { return true; }
 
@@ -248,25 +250,26 @@ class TensorCore final : public CudaArm {
     if (!eligibility) return eligibility;
     if (tensor_core_stages(tile_, shared_limit(device.compute_capability)) == 0) {
       return Eligibility::no("needs " + std::to_string(tensor_core_shared_bytes(tile_, 2) / 1024) +
-                             " KiB of shared memory a block; compute capability " + device.compute_capability + " has " +
-                             std::to_string(shared_limit(device.compute_capability) / 1024));
+                             " KiB of shared memory a block; compute capability " + device.compute_capability +
+                             " has " + std::to_string(shared_limit(device.compute_capability) / 1024));
     }
     return eligibility;
   }
   Cost cost(const Problem& problem, Rows rows) const override { return base_cost(Fp8BlockLinear::from(problem), rows); }
   std::unique_ptr<Prepared> prepare(const Problem& problem, const Weights& weights, std::string_view config,
                                     Rows) const override {
-    return prepare_kernel(id(), problem, weights, config, kMaxRows, [this](const Fp8BlockLinear& p, const LinearCall& layer) {
-      const bool bf16 = p.dtype == Element::bf16, fast = fast_paths(layer);
-      const TensorCorePlan plan{tensor_core_stages(tile_, current_shared_limit()), multiprocessors()};
-      if (plan.stages == 0) {
-        throw InvalidArgument(id().name + " needs more shared memory than this device has");
-      }
-      cuda::check(tensor_core_configure(tile_, bf16, fast, plan), "preparing " + id().name);
-      return [tile = tile_, bf16, fast, plan](const LinearCall& call, cudaStream_t stream) noexcept {
-        return tensor_core_launch(tile, call, bf16, fast, plan, stream);
-      };
-    });
+    return prepare_kernel(
+        id(), problem, weights, config, kMaxRows, [this](const Fp8BlockLinear& p, const LinearCall& layer) {
+          const bool bf16 = p.dtype == Element::bf16, fast = fast_paths(layer);
+          const TensorCorePlan plan{tensor_core_stages(tile_, current_shared_limit()), multiprocessors()};
+          if (plan.stages == 0) {
+            throw InvalidArgument(id().name + " needs more shared memory than this device has");
+          }
+          cuda::check(tensor_core_configure(tile_, bf16, fast, plan), "preparing " + id().name);
+          return [tile = tile_, bf16, fast, plan](const LinearCall& call, cudaStream_t stream) noexcept {
+            return tensor_core_launch(tile, call, bf16, fast, plan, stream);
+          };
+        });
   }
 
  private:
@@ -294,10 +297,15 @@ std::vector<DefaultArm> cuda_default_arms(const Fp8BlockLinear& problem, const D
   static_cast<void>(problem);
   std::vector<DefaultArm> defaults{{8, "gemv_warp"}};
   const std::size_t shared = shared_limit(device.compute_capability);
-  for (const auto& [up_to, tile] : {std::pair<Rows, int>{32, 1}, {64, 3}, {kMaxRows, 6}}) {
-    if (tensor_core_stages(tile, shared) == 0) continue;
+  const auto add = [&](Rows up_to, int tile) {
+    if (defaults.back().up_to == kMaxRows || tensor_core_stages(tile, shared) == 0) return;
     defaults.push_back({up_to, "tensor_core/" + tile_name(tile)});
-  }
+  };
+  add(32, 1);
+  add(64, 3);
+  add(256, 4);
+  add(kMaxRows, 7);
+  add(kMaxRows, 6);  // fits everywhere
   return defaults;
 }
 

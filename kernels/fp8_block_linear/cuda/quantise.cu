@@ -1,4 +1,5 @@
-// Activations to e4m3, each group of 128 columns of a row by its own scale. 16 lanes a group, 8 columns each: two groups a warp.
+// Activations to e4m3, each group of 128 columns of a row by its own scale. 16 lanes a group, 8 columns each: two
+// groups a warp.
 
 #include <cuda_fp8.h>
 

@@ -1,25 +1,26 @@
 #pragma once
 // tensor_core: a tile of kTileM rows of X times kTileN rows of W a block, mma.sync, weights decoded in registers.
 //
-// A stage of the pipeline holds kGroups 128-K blocks of both operands; each of kGroups groups of warps multiplies its own
-// block, so that small tiles, too, give a block enough warps and enough bytes in flight. The groups add up at the end of a
-// tile. Blocks are persistent, and loading runs ahead across tiles.
+// A stage of the pipeline holds kGroups 128-K blocks of both operands; each of kGroups groups of warps multiplies its
+// own block, so that small tiles, too, give a block enough warps and enough bytes in flight. The groups add up at the
+// end of a tile. Blocks are persistent, and loading runs ahead across tiles.
 //
 // In shared memory (16-byte vectors; a row of X has 16 of them a block, a row of W has 8):
 //
 //   X: vector c of row r at r * 16 + (c ^ (r & 1))        W: vector c of row r at r * 8 + (c ^ ((r & 1) << 2))
 //
 // The weights are the 16-row operand of the instruction, eight rows of X the 8-column one: its registers are then two
-// neighbours of what one load brought, and decoding writes the four of the other where they are needed; the other way round
-// every product would need four moves. The order of K inside a 128-K block is free as long as both operands agree. A lane
-// (g = lane / 4, t = lane % 4) takes the 16 columns [64 h + 16 t, + 16), h = 0, 1: one vector each of W's rows g and g + 8, the
-// vectors 8 h + 2 t and 8 h + 2 t + 1 of X's row g; that is four steps of the instruction. Eight lanes are served at once: two
-// neighbouring rows, of which the exclusive or puts one's vectors between the other's, so all eight lie in different banks.
+// neighbours of what one load brought, and decoding writes the four of the other where they are needed; the other way
+// round every product would need four moves. The order of K inside a 128-K block is free as long as both operands
+// agree. A lane (g = lane / 4, t = lane % 4) takes the 16 columns [64 h + 16 t, + 16), h = 0, 1: one vector each of W's
+// rows g and g + 8, the vectors 8 h + 2 t and 8 h + 2 t + 1 of X's row g; that is four steps of the instruction. Eight
+// lanes are served at once: two neighbouring rows, of which the exclusive or puts one's vectors between the other's, so
+// all eight lie in different banks.
 //
-// Block scales are applied without a second set of sums: a scale is a power of two, by which the weights are multiplied as
-// they are decoded (exact), times a rest in [1, 2); the sums are kept in units of the current block's rest, that is,
-// multiplied by the quotient of two rests between blocks, in f32, and by the last rest at the end. Scales without such a
-// power (0, infinity, NaN) are factors of the weights and leave the unit alone. Nothing is rounded to 16 bits but Y.
+// Block scales are applied without a second set of sums: a scale is a power of two, by which the weights are multiplied
+// as they are decoded (exact), times a rest in [1, 2); the sums are kept in units of the current block's rest, that is,
+// multiplied by the quotient of two rests between blocks, in f32, and by the last rest at the end. Scales without such
+// a power (0, infinity, NaN) are factors of the weights and leave the unit alone. Nothing is rounded to 16 bits but Y.
 
 #include "device.cuh"
 #include "tensor_core_tiles.hpp"
@@ -33,14 +34,14 @@ struct TensorCoreShape {
   static constexpr int kThreads = kGroupWarps * kGroups * 32;
   static constexpr int kBlockVectors = kTileM * 16 + kTileN * 8;  // of one 128-K block
   static constexpr int kStageVectors = kBlockVectors * kGroups;
-  static constexpr int kSumVectors = kGroups > 1 ? kTileM * kTileN / 4 * (kGroups / 2) : 0;
+  static constexpr int kSumVectors = kGroups > 1 ? kTileM* kTileN / 4 * (kGroups / 2) : 0;
   static constexpr std::size_t shared_bytes(int stages) {
     return std::size_t{16} * static_cast<std::size_t>(kStageVectors * stages + kSumVectors);
   }
 };
 
-// Where a tile lies. Tiles of eight neighbouring row ranges of X are taken together, so that blocks which run at the same
-// time share both operands in L2.
+// Where a tile lies. Tiles of eight neighbouring row ranges of X are taken together, so that blocks which run at the
+// same time share both operands in L2.
 struct TileOrder {
   std::int64_t tiles_m, tiles_n;
   __device__ std::int64_t count() const { return tiles_m * tiles_n; }
@@ -73,8 +74,8 @@ __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN
   const std::int64_t tile_count = order.count();
   const int steps = (p.k_blocks + kGroups - 1) / kGroups;  // of a tile
 
-  // Loading, ahead of the products. A thread always loads the same vector of a row, of every kRowsX-th row of X and every
-  // kRowsW-th row of W, so that little is left to compute for each copy.
+  // Loading, ahead of the products. A thread always loads the same vector of a row, of every kRowsX-th row of X and
+  // every kRowsW-th row of W, so that little is left to compute for each copy.
   constexpr int kRowsX = kThreads / 16, kRowsW = kThreads / 8;
   constexpr int kPassesX = kTileM / kRowsX, kPassesW = kTileN / kRowsW;  // of a 128-K block
   static_assert(kTileM % kRowsX == 0 && kTileN % kRowsW == 0 && kRowsX % 2 == 0 && kRowsW % 2 == 0);
@@ -105,7 +106,8 @@ __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN
 #pragma unroll
       for (int block = 0; block < kGroups; ++block) {
         uint4* const to = stage + block * Shape::kBlockVectors;
-        const bool inside_x = first + block * 128 + vector_x * 8 < p.k, inside_w = first + block * 128 + vector_w * 16 < p.k;
+        const bool inside_x = first + block * 128 + vector_x * 8 < p.k,
+                   inside_w = first + block * 128 + vector_w * 16 < p.k;
         const unsigned char *x = from_x + block * 256, *w = from_w + block * 128;
 #pragma unroll
         for (int i = 0; i < kPassesX; ++i, x += step_x) {
@@ -192,8 +194,8 @@ __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN
           const int row = warp_n + i * 8 + g;
           w[i / 2][i % 2] = w_stage[row * 8 + ((4 * h + t) ^ ((row & 1) << 2))];
         }
-        // Half-way through a stage, so that no warp waits between two: the next stage is there, and everybody is done with
-        // the one before this.
+        // Half-way through a stage, so that no warp waits between two: the next stage is there, and everybody is done
+        // with the one before this.
         if (h == 1 && stages > 2) {
           if (stages == 3) {
             wait_copies<0>();
@@ -250,8 +252,8 @@ __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN
       }
       __syncthreads();
       if (group < half) {
-        const float4* const from = reinterpret_cast<const float4*>(sums) +
-                                   (group * Shape::kGroupWarps + warp_in_group) * kWarpVectors + lane;
+        const float4* const from =
+            reinterpret_cast<const float4*>(sums) + (group * Shape::kGroupWarps + warp_in_group) * kWarpVectors + lane;
 #pragma unroll
         for (int i = 0; i < kMmaM * kMmaN; ++i) {
           const float4 more = from[i * 32];
@@ -266,7 +268,8 @@ __global__ void __launch_bounds__(TensorCoreShape<kTileM, kTileN, kWarpM, kWarpN
     }
     if (group != 0) continue;
 
-    // A lane has two rows of X for each of two columns of Y; transposed, eight by eight, it has two neighbouring columns.
+      // A lane has two rows of X for each of two columns of Y; transposed, eight by eight, it has two neighbouring
+      // columns.
 #pragma unroll
     for (int n = 0; n < 2 * kMmaN; ++n) {
       const std::int64_t first = tile_n * kTileN + warp_n + n * 8, column = first + 2 * t;

@@ -5,7 +5,9 @@
 namespace crossover::fp8_block_linear_detail {
 namespace {
 
-constexpr std::array<const TensorCoreFunctions*, kTensorCoreTileCount> kFunctions{&kTensorCore32x32, &kTensorCore32x64, &kTensorCore64x32, &kTensorCore64x64, &kTensorCore64x128, &kTensorCore128x64, &kTensorCore128x128, &kTensorCore128x256};
+constexpr std::array<const TensorCoreFunctions*, kTensorCoreTileCount> kFunctions{
+    &kTensorCore32x32,  &kTensorCore32x64,  &kTensorCore64x32,   &kTensorCore64x64,
+    &kTensorCore64x128, &kTensorCore128x64, &kTensorCore128x128, &kTensorCore128x256};
 const TensorCoreFunctions& functions(int tile) { return *kFunctions[static_cast<std::size_t>(tile)]; }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// tiled_scalar_pad4 and tiled_scalar_pad1: a textbook tile kernel without tensor cores, one output a thread, in two versions
-// that differ in the row stride of the shared tiles only. Control arms: they show what padding is worth, and what a kernel
-// without tensor cores costs.
+// tiled_scalar_pad4 and tiled_scalar_pad1: a textbook tile kernel without tensor cores, one output a thread, in two
+// versions that differ in the row stride of the shared tiles only. Control arms: they show what padding is worth, and
+// what a kernel without tensor cores costs.
 
 #include <algorithm>
 
@@ -24,8 +24,7 @@ __global__ void __launch_bounds__(kTile* kTile) tiled_scalar_kernel(const Linear
     float sum = 0, part = 0;
     for (std::int64_t k0 = 0; k0 < p.k; k0 += kTile) {
       const std::int64_t k = k0 + tx;
-      x_tile[ty][tx] =
-          m < p.m && k < p.k ? Format<T>::to_float(static_cast<const T*>(p.x)[m * p.x_stride + k]) : 0.0f;
+      x_tile[ty][tx] = m < p.m && k < p.k ? Format<T>::to_float(static_cast<const T*>(p.x)[m * p.x_stride + k]) : 0.0f;
       std::uint32_t pair0 = 0, pair1 = 0;
       if (w_row < p.n && k < p.k) decode_f16(p.w[w_row * p.k + k], pair0, pair1);
       w_tile[ty][tx] = f16_pair_to_float(pair0).x;

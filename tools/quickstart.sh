@@ -59,9 +59,12 @@ fi
 unset CROSSOVER_DB CROSSOVER_ON_MISS CROSSOVER_DISABLE_ARMS CROSSOVER_FORCE_ARM CROSSOVER_THRESHOLD CROSSOVER_FROZEN
 program=build/$preset/bin/crossover
 run() {
-  printf '\n$ %s' "$program"
-  printf ' %q' "$@" --db "$database"
-  printf '\n'
+  local word line=$program
+  for word in "$@" --db "$database"; do
+    [[ $word =~ ^[A-Za-z0-9_./:,=+-]+$ ]] || word=${word@Q}
+    line+=" $word"
+  done
+  printf '\n$ %s\n' "$line"
   "$program" "$@" --db "$database"
 }
 
@@ -85,4 +88,4 @@ done
 
 step "Done"
 say "The measurements are in $database"
-say "Next: $program audit list --db $(printf %q "$database")"
+say "Next: $program audit list --db ${database@Q}"

@@ -3,7 +3,7 @@
 # runs their tests, checks the sources. Says what it skipped and why. Exit code 0 only if nothing failed.
 #
 #   tools/test.sh             everything
-#   tools/test.sh NAME…       only these: format shellcheck cppcheck tidy dev cpu asan tsan clang
+#   tools/test.sh NAME…       only these: format shellcheck dev cpu asan tsan clang tidy
 #
 # CROSSOVER_JOBS: compilations and tests at a time (default: one per processor).
 set -euo pipefail
@@ -11,14 +11,14 @@ set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 exec </dev/null
 
-known=(format shellcheck cppcheck dev cpu asan tsan clang tidy)
+known=(format shellcheck dev cpu asan tsan clang tidy)
 for name in "$@"; do
   [[ " ${known[*]} " == *" $name "* ]] || die "unknown part '$name'; valid: ${known[*]}"
 done
 
 cd -- "$crossover_root"
 jobs=$(crossover_jobs)
-install_missing "${crossover_build_packages[@]}" ccache clang clang-format clang-tidy cppcheck shellcheck sqlite3
+install_missing "${crossover_build_packages[@]}" ccache clang clang-format clang-tidy shellcheck sqlite3
 
 # The presets to run: CUDA is compiled once, in dev; everything else does without.
 if nvcc=$(find_nvcc); then
@@ -29,7 +29,7 @@ else
   say "No CUDA compiler: the CUDA code is not compiled"
 fi
 parts=("$@")
-((${#parts[@]})) || parts=(format shellcheck cppcheck "$main_preset" asan tsan clang tidy)
+((${#parts[@]})) || parts=(format shellcheck "$main_preset" asan tsan clang tidy)
 
 log_folder=$crossover_root/build/test
 mkdir -p -- "$log_folder"
@@ -70,12 +70,6 @@ sources() {
 
 check_format() { sources '*.cpp' '*.hpp' '*.cu' '*.cuh' '*.c' '*.h' | xargs -0 -r clang-format --dry-run -Werror; }
 check_shellcheck() { sources '*.sh' '.ci/run' | xargs -0 -r shellcheck --external-sources; }
-check_cppcheck() {
-  sources 'dispatch/*.cpp' 'db/*.cpp' 'tuner/*.cpp' 'kernels/*.cpp' 'tools/*.cpp' |
-    xargs -0 -r cppcheck --quiet --std=c++20 --language=c++ --enable=warning,performance,portability --inline-suppr \
-      --suppress=missingInclude --suppress=missingIncludeSystem --suppress=internalAstError -j "$jobs" \
-      --error-exitcode=1 -Idispatch/include -Idb/include -Ituner/include -Ikernels/include
-}
 # Uses the compilation database of the preset clang.
 check_tidy() {
   [[ -f build/clang/compile_commands.json ]] || cmake --preset clang -DCROSSOVER_WERROR=ON || return 1
@@ -134,7 +128,7 @@ preset() {
 
 for part in "${parts[@]}"; do
   case $part in
-    format | shellcheck | cppcheck | tidy) check "$part" "check_$part" ;;
+    format | shellcheck | tidy) check "$part" "check_$part" ;;
     *) preset "$part" ;;
   esac
 done

@@ -8,11 +8,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <set>
 #include <sstream>
+#include <system_error>
 #include <tuple>
 
 #include "digest.hpp"
@@ -220,6 +222,8 @@ pid_t start_child(const std::function<int()>& body) {
   std::cout.flush();
   std::cerr.flush();
   const pid_t child = ::fork();
+  // Never hand out -1: to kill(), that is every process there is.
+  if (child < 0) throw std::runtime_error("fork: " + std::generic_category().message(errno));
   if (child != 0) return child;
   int code = 255;
   try {

@@ -1,6 +1,8 @@
 #include "crossover/runtime.hpp"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <mutex>
 #include <set>
@@ -8,6 +10,10 @@
 
 #include "crossover/kernels/blas.hpp"
 #include "crossover/kernels/fp8_block_linear.hpp"
+#if CROSSOVER_HAVE_CUDA
+#include "crossover/cuda/backend.hpp"
+#include "crossover/cuda/device_probe.hpp"
+#endif
 
 namespace crossover {
 namespace {
@@ -19,13 +25,42 @@ void warn_once(const std::string& text) {
   if (seen.insert(text).second) std::fprintf(stderr, "crossover: warning: %s\n", text.c_str());
 }
 
-std::unique_ptr<Backend> open_backend(const std::string& device) {
-  if (device.empty() || device == "cpu") return cpu_backend({{std::string(environment_field::blas), blas_version()}});
-  const bool gpu = device.starts_with("cuda");
-  std::string there;
-  for (const std::string& name : Runtime::device_names()) there += (there.empty() ? "" : ", ") + name;
-  throw InvalidArgument((gpu ? "no such GPU: this build has no CUDA back end ('" : "unknown device '") + device +
-                            (gpu ? "')" : "'") + "; the devices here are: " + there,
+// "cuda:N" to N; -1 for anything else.
+int cuda_ordinal(const std::string& device) {
+  constexpr std::string_view kPrefix = "cuda:";
+  int ordinal = -1;
+  if (!device.starts_with(kPrefix)) return -1;
+  const char* const end = device.data() + device.size();
+  const auto [rest, error] = std::from_chars(device.data() + kPrefix.size(), end, ordinal);
+  return error == std::errc{} && rest == end ? ordinal : -1;
+}
+
+std::unique_ptr<Backend> open_backend(const std::string& asked) {
+  const std::vector<std::string> there = Runtime::device_names();
+  const std::string device = asked.empty() ? there.front() : asked;
+  if (std::find(there.begin(), there.end(), device) != there.end()) {
+    if (device == "cpu") return cpu_backend({{std::string(environment_field::blas), blas_version()}});
+#if CROSSOVER_HAVE_CUDA
+    // What was built is the same for both: version, commit, compiler; the operating system too.
+    Environment build = cpu_backend()->environment();
+    for (const auto field : {environment_field::driver, environment_field::cuda, environment_field::cublaslt}) {
+      build.erase(std::string(field));
+    }
+    return cuda_backend(cuda_ordinal(device), std::move(build));
+#endif
+  }
+  std::string list;
+  for (const std::string& name : there) list += (list.empty() ? "" : ", ") + name;
+  std::string why = "unknown device";
+  if (device.starts_with("cuda")) {
+    why = "no such GPU";
+#if CROSSOVER_HAVE_CUDA
+    if (const CudaDevices devices = cuda_devices(); devices.count == 0) why += ", " + devices.why_none;
+#else
+    why += ", this build has no CUDA back end";
+#endif
+  }
+  throw InvalidArgument(why + " ('" + asked + "'); the devices here are: " + list,
                         "leave the device out to use the first one there is");
 }
 
@@ -94,7 +129,15 @@ Tuner& Runtime::tuner() noexcept { return state_->tuner; }
 const std::filesystem::path& Runtime::database() const noexcept { return state_->opened.path; }
 const std::string& Runtime::database_fault() const noexcept { return state_->opened.fault; }
 
-std::vector<std::string> Runtime::device_names() { return {"cpu"}; }
+std::vector<std::string> Runtime::device_names() {
+  std::vector<std::string> names;
+#if CROSSOVER_HAVE_CUDA
+  const int count = cuda_devices().count;
+  for (int ordinal = 0; ordinal < count; ++ordinal) names.push_back("cuda:" + std::to_string(ordinal));
+#endif
+  names.push_back("cpu");
+  return names;
+}
 
 std::span<const Operation* const> Runtime::operations() noexcept {
   static const std::array<const Operation*, 1> all{&fp8_block_linear()};

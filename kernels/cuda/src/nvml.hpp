@@ -1,0 +1,34 @@
+#pragma once
+// What NVML says of a device. The library is looked for at run time: a build needs no driver, and a host without it
+// only knows less.
+
+#include <mutex>
+#include <string>
+
+#include "crossover/dispatch/problem.hpp"
+
+namespace crossover::cuda {
+
+class Nvml {
+ public:
+  Nvml() = default;
+  ~Nvml();
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  void open(const std::string& bus_id);  // does nothing where NVML cannot be used
+  std::string driver_version() const;    // empty: unknown
+  std::string uuid() const;              // empty: unknown
+  // What could be read now; thread-safe.
+  Conditions conditions();
+
+ private:
+  template <typename Function>
+  Function find(const char* name) const;
+
+  std::mutex mutex_;
+  void* library_ = nullptr;
+  void* device_ = nullptr;
+};
+
+}  // namespace crossover::cuda

@@ -1,0 +1,9 @@
+#include "tensor_core.cuh"
+
+namespace crossover::fp8_block_linear_detail {
+
+const TensorCoreFunctions kTensorCore32x64{&TensorCoreLauncher<1, 32, 32>::shared_bytes,
+                                           &TensorCoreLauncher<1, 32, 32>::configure,
+                                           &TensorCoreLauncher<1, 32, 32>::launch};
+
+}  // namespace crossover::fp8_block_linear_detail

@@ -1,0 +1,3 @@
+#pragma once
+// A header.
+constexpr float kConstant = 4;

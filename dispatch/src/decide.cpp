@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace crossover {
@@ -57,11 +58,14 @@ struct Cell {
 };
 
 using Cells = std::map<std::string, Cell>;  // by arm
+using Arms = std::set<std::string>;
 
 // The usable samples of one role under a policy, by row count.
 struct Table {
   std::vector<const Run*> runs;  // as ordered() gives them
   std::map<Rows, Cells> points;
+  // Arms that were measured at a row count, and rightly, but whose times there are all dirty: neither for nor against.
+  std::map<Rows, Arms> unknown;
   std::map<std::string, std::string> config;  // by arm
 };
 
@@ -130,12 +134,16 @@ Table tabulate(const Runs& runs, const Policy& policy, Role role, bool keep_refu
   for (std::size_t index = 0; index < table.runs.size(); ++index) {
     const Run& run = *table.runs[index];
     for (const Sample& sample : run.samples) {
-      if (sample.role != role || sample.dirty_mask != 0 || sample.m < 1) continue;
+      if (sample.role != role || sample.m < 1) continue;
       const ArmRecord* arm = run.arm_set.find(sample.arm);
       if (arm == nullptr) continue;
       const auto& [fingerprint, config] = newest[sample.arm];
       if (arm->id.fingerprint != fingerprint || sample.config != config) continue;
       if (!keep_refused && !refusal(policy, run.arm_set, *arm, sample).empty()) continue;
+      if (sample.dirty_mask != 0) {
+        table.unknown[sample.m].insert(sample.arm);
+        continue;
+      }
       Cell& cell = table.points[sample.m][sample.arm];
       for (const Round& round : sample.raw)
         if (counts(round) && round.total_ns > 0 && sample.launches > 0)
@@ -148,6 +156,8 @@ Table tabulate(const Runs& runs, const Policy& policy, Role role, bool keep_refu
     std::erase_if(point->second, [](const auto& entry) { return entry.second.rounds.empty(); });
     point = point->second.empty() ? table.points.erase(point) : std::next(point);
   }
+  for (auto& [m, cells] : table.points)
+    for (auto& [arm, cell] : cells) table.unknown[m].erase(arm);
   for (auto& [m, cells] : table.points)
     for (auto& [arm, cell] : cells)
       std::sort(cell.rounds.begin(), cell.rounds.end(), [](const TimedRound& a, const TimedRound& b) {
@@ -226,7 +236,8 @@ std::string stable_pick(const Cells& cells, const std::vector<std::string>& name
   return *leader;
 }
 
-Point judge(Rows m, const Cells& cells, const std::string* incumbent, const std::string& default_name) {
+Point judge(Rows m, const Cells& cells, const Arms& unknown, const std::string* incumbent,
+            const std::string& default_name) {
   Point point{.m = m, .winner = {}, .loss = {}, .undecided = false};
   const double alpha = alpha_among(cells);
   std::string reference;
@@ -252,6 +263,7 @@ Point judge(Rows m, const Cells& cells, const std::string* incumbent, const std:
     const double ratio = name == point.winner ? 1 : ratio_of(cell, cells.at(point.winner), alpha).median;
     point.loss[name] = std::max(0.0, ratio - 1);
   }
+  for (const std::string& name : unknown) point.loss[name] = 0;
   return point;
 }
 
@@ -290,7 +302,8 @@ std::vector<Point> judge_all(const Table& table, std::span<const Segment> incumb
   std::vector<Point> points;
   const Run* newest = table.runs.empty() ? nullptr : table.runs.back();
   for (const auto& [m, cells] : table.points)
-    points.push_back(judge(m, cells, arm_of(incumbent, m), default_arm(newest->arm_set.defaults, m)));
+    points.push_back(
+        judge(m, cells, table.unknown.at(m), arm_of(incumbent, m), default_arm(newest->arm_set.defaults, m)));
   return points;
 }
 
@@ -366,8 +379,12 @@ class CrossoverBounds {
   using Weights = std::vector<std::vector<std::uint16_t>>;  // how often each round of each run was drawn
 
   RatiosAt ratios_at(Rows m, const Cells& cells, const std::string& a, const std::string& b) const {
-    RatiosAt result{.m = m, .sorted = {}, .a_measured = cells.contains(a), .b_measured = cells.contains(b)};
-    if (!result.a_measured || !result.b_measured) return result;
+    const Arms& unknown = table_.unknown.at(m);
+    RatiosAt result{.m = m,
+                    .sorted = {},
+                    .a_measured = cells.contains(a) || unknown.contains(a),
+                    .b_measured = cells.contains(b) || unknown.contains(b)};
+    if (!cells.contains(a) || !cells.contains(b)) return result;
     result.sorted = paired(cells.at(a), cells.at(b));
     for (PairedRatio& pair : result.sorted) {
       const auto& numbers = numbers_[pair.run];
@@ -442,7 +459,7 @@ Regret regret_of(const Table& table, const std::vector<Point>& points, std::span
     const Cells& cells = table.points.at(point.m);
     const std::string* arm = arm_of(segments, point.m);
     if (arm == nullptr || *arm == point.winner) continue;
-    double loss = kUnmeasured;
+    double loss = table.unknown.at(point.m).contains(*arm) ? 0 : kUnmeasured;
     if (cells.contains(*arm)) {
       const Ratio ratio = ratio_of(cells.at(*arm), cells.at(point.winner), alpha_among(cells));
       loss = ratio.comparison == Comparison::loss ? ratio.median - 1 : 0;

@@ -135,6 +135,15 @@ TEST(Decide, OneArmForEveryBatchIsTheBestOne) {
   EXPECT_NE(decided({synthetic::run(spec)}, {.batch_invariant = true}).segments[0].arm, "middling");
 }
 
+TEST(Decide, ADirtyTimeIsNeitherForNorAgainstItsArm) {
+  RunRecord run = synthetic::run(synthetic::two_arms());
+  for (Sample& sample : run.samples)
+    if (sample.arm == "large" && sample.m == 128) sample.dirty_mask = static_cast<std::uint64_t>(Dirty::noisy);
+  const Verdict verdict = decided({run});
+  EXPECT_THAT(verdict.segments, testing::ElementsAre(Segment{1, 63, "small", "-"}, Segment{64, 256, "large", "-"}));
+  EXPECT_EQ(verdict.crossovers[0].m_high, 64);
+}
+
 TEST(Decide, DirtyAndForeignIsNotEvidence) {
   RunRecord run = synthetic::run(synthetic::two_arms());
   for (Sample& sample : run.samples)

@@ -594,8 +594,9 @@ Verdict decide(const EvidenceKey& key, std::span<const Run> runs, const Policy& 
   verdict.key = key;
   verdict.policy = policy;
   verdict.incumbent.assign(incumbent.begin(), incumbent.end());
-  for (const Run* run : table.runs) verdict.run_ids.push_back(run->id);
+  for (const Run* run : own) verdict.run_ids.push_back(run->id);  // dirty ones too: they say why there is no more
   std::sort(verdict.run_ids.begin(), verdict.run_ids.end());
+  verdict.run_ids.erase(std::unique(verdict.run_ids.begin(), verdict.run_ids.end()), verdict.run_ids.end());
 
   const std::vector<Point> points = judge_all(table, incumbent);
   verdict.segments = segments_of(table, points, policy.batch_invariant);

@@ -152,6 +152,7 @@ TEST(Tuner, ADirtyRunGivesAnInconclusiveVerdictAndIsKept) {
   const Tuning tuning = bench.tuner().tune(bench.operation, bench.operation.problem());
   EXPECT_EQ(tuning.not_stored, "");
   EXPECT_EQ(tuning.verdict.status, VerdictStatus::inconclusive);
+  EXPECT_THAT(tuning.verdict.run_ids, testing::ElementsAre(tuning.run.id));  // so that an auditor can see why
   EXPECT_THAT(tuning.verdict.segments, IsEmpty());
   EXPECT_FALSE(tuning.verdict.id.empty());
   EXPECT_THAT(bench.store->runs(bench.key()), SizeIs(1));

@@ -85,21 +85,27 @@ Table median_table(std::span<const Run> runs, std::span<const Segment> segments)
 
 Table attempt_table(std::span<const Run> runs) {
   std::map<std::pair<std::string, std::string>, std::map<Rows, std::string>> groups;  // arm and outcome: detail by M
+  std::set<std::string> timed;  // an attempt at all row counts of such an arm is about the rest of the rounds
+  for (const Run& run : runs)
+    for (const Sample& sample : run.samples) timed.insert(sample.arm);
   for (const Run& run : runs) {
     for (const Attempt& each : run.attempts) {
       groups[{each.arm, std::string(to_string(each.outcome))}].emplace(each.m, each.detail);
     }
   }
-  Table table{{{"arm"}, {"not timed at M"}, {"outcome"}, {"detail of the first"}}, {}};
+  Table table{{{"arm"}, {"not timed at"}, {"outcome"}, {"detail of the first"}}, {}};
   for (const auto& [group, details] : groups) {
+    const auto& [arm, outcome] = group;
     std::vector<std::string> ranges;
     for (auto first = details.begin(); first != details.end();) {
       auto last = first;
-      while (first->first != 0 && std::next(last) != details.end() && std::next(last)->first == last->first + 1) ++last;
-      ranges.push_back(first->first == 0 ? "all" : row_range(first->first, last->first));
+      while (std::next(last) != details.end() && std::next(last)->first == last->first + 1) ++last;
+      ranges.push_back(row_range(first->first, last->first));
       first = std::next(last);
     }
-    table.rows.push_back({group.first, join(ranges), group.second, details.begin()->second});
+    std::string where = "M = " + join(ranges);
+    if (details.begin()->first == 0) where = timed.contains(arm) ? "any M after a look" : "any M";
+    table.rows.push_back({arm, where, outcome, details.begin()->second});
   }
   return table;
 }

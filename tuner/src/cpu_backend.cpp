@@ -292,7 +292,7 @@ class CpuBackend final : public Backend {
             .outlier_z = 200,
             .outlier_share = 0.5,
             .discarded_share = 0.30,
-            .placebo_median = 0.05};
+            .placebo_median = 0.25};
   }
   std::int64_t now_ns() override {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())

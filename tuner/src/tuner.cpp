@@ -106,8 +106,11 @@ Verdict Tuner::decided(const EvidenceKey& key, const Run& run) {
   try {
     evidence = loaded(store_, select_evidence(current, key, store_.runs(key)).runs);
     incumbent = incumbent_segments(store_, key, run.arm_set);
-  } catch (const StoreError&) {  // it cannot be read either: what was just measured is still evidence
-    evidence = {run};
+  } catch (const StoreError&) {  // it cannot be read either
+    evidence.clear();
+  }
+  if (evidence.empty()) {
+    evidence = {run};  // what was just measured, and if it is dirty, it is at least what the verdict is about
   }
   return decide(key, evidence, Policy{}, incumbent);
 }

@@ -25,6 +25,7 @@ void warn_once(const std::string& text) {
   if (seen.insert(text).second) std::fprintf(stderr, "crossover: warning: %s\n", text.c_str());
 }
 
+#if CROSSOVER_HAVE_CUDA
 // "cuda:N" to N; -1 for anything else.
 int cuda_ordinal(const std::string& device) {
   constexpr std::string_view kPrefix = "cuda:";
@@ -34,6 +35,7 @@ int cuda_ordinal(const std::string& device) {
   const auto [rest, error] = std::from_chars(device.data() + kPrefix.size(), end, ordinal);
   return error == std::errc{} && rest == end ? ordinal : -1;
 }
+#endif
 
 std::unique_ptr<Backend> open_backend(const std::string& asked) {
   const std::vector<std::string> there = Runtime::device_names();

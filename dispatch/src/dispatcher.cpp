@@ -95,9 +95,14 @@ Choice Bound::select(Rows rows, LaunchMode mode) const noexcept {
 Choice Bound::select(Rows rows) const noexcept { return select(rows, state_->default_mode); }
 
 Status Bound::launch(const Arguments& arguments, Rows rows, Workspace workspace, Stream stream) const noexcept {
+  return launch(arguments, rows, workspace, stream, state_->default_mode);
+}
+
+Status Bound::launch(const Arguments& arguments, Rows rows, Workspace workspace, Stream stream,
+                     LaunchMode mode) const noexcept {
   if (rows == 0) return {};
   if (rows < 0) return {Status::Code::invalid, 0, "the row count is negative"};
-  const Choice choice = select(rows);
+  const Choice choice = select(rows, mode);
   const bool settled =
       choice.origin == Origin::tuned || choice.origin == Origin::shipped || choice.origin == Origin::forced;
   if (state_->frozen && !settled)
@@ -158,24 +163,31 @@ struct Dispatcher::State {
                 .conditions = machine.conditions(),
                 .arm_set = {}};
     now.arm_set = arm_set(operation, problem, now.device);
+    now.facts = arm_facts(operation, problem, now.device);
     for (const std::string& assumption : options.assumptions) assume(now, assumption);
     return now;
   }
 
+  // As resolve(); what the database cannot answer is as if it were empty.
   Resolution resolved(const Operation& operation, const Problem& problem, const Regime& regime, const Policy& policy,
                       const std::vector<std::string>& unrestorable = {}) {
-    const Current now = current(operation, problem);
     try {
-      Resolution resolution = resolve(now, source, problem, regime, policy, options.overrides, unrestorable);
-      for (const std::string& text : source.warnings()) warn(text);
-      return resolution;
+      return resolved_from(source, operation, problem, regime, policy, unrestorable);
     } catch (const StoreError& error) {
       warn(error.what());
       NoEvidence nothing;
-      Resolution resolution = resolve(now, nothing, problem, regime, policy, options.overrides, unrestorable);
+      Resolution resolution = resolved_from(nothing, operation, problem, regime, policy, unrestorable);
       resolution.why = error.what();
       return resolution;
     }
+  }
+
+  Resolution resolved_from(EvidenceSource& from, const Operation& operation, const Problem& problem,
+                           const Regime& regime, const Policy& policy, const std::vector<std::string>& unrestorable) {
+    Resolution resolution =
+        resolve(current(operation, problem), from, problem, regime, policy, options.overrides, unrestorable);
+    for (const std::string& text : from.warnings()) warn(text);
+    return resolution;
   }
 
   // One thread tunes a key, the others go on with what they have. True: there may be something new.
@@ -232,6 +244,7 @@ struct Dispatcher::State {
   // Builds the plan of one launch mode; throws what preparing the default arm throws. The caller holds bound.mutex.
   std::unique_ptr<const Compiled> compile(Bound::State& bound, const Regime& regime, Resolution resolution) {
     std::vector<std::string> unrestorable;
+    const Current now = current(*bound.operation, bound.problem);
     for (;;) {
       auto compiled = std::make_unique<Compiled>();
       std::string failed;
@@ -239,10 +252,10 @@ struct Dispatcher::State {
         for (const PlanSegment& segment : resolution.plan) {
           failed = segment.config.empty() ? std::string() : segment.arm;
           compiled->up_to.push_back(segment.up_to);
-          compiled->entries.push_back(entry_for(bound, *compiled, segment));
+          compiled->entries.push_back(entry_for(bound, *compiled, segment, now.facts));
         }
         failed.clear();
-        add_alternatives(bound, *compiled);
+        add_alternatives(bound, *compiled, now);
       } catch (const Error& error) {
         // An arm that was measured and cannot be had again is as good as changed. What nobody measured has no
         // substitute.
@@ -258,38 +271,34 @@ struct Dispatcher::State {
     }
   }
 
-  Compiled::Entry entry_for(Bound::State& bound, Compiled& compiled, const PlanSegment& segment) {
+  Compiled::Entry entry_for(Bound::State& bound, Compiled& compiled, const PlanSegment& segment,
+                            const std::map<std::string, ArmFacts>& facts) {
     const Arm* arm = bound.operation->find(segment.arm);
     if (arm == nullptr) throw Failure("the plan names the arm " + segment.arm + ", which is not registered");
-    const Rows from = compiled.up_to.size() > 1 ? compiled.up_to[compiled.up_to.size() - 2] + 1 : 1;
-    // Where the first row count of the segment is not one of the arm's, the arm's own answer at the last is as good.
-    Eligibility eligibility = arm->supports(bound.problem, from, machine.device());
-    if (!eligibility)
-      eligibility = arm->supports(bound.problem, std::min(segment.up_to, bound.max_rows), machine.device());
     compiled.owners.push_back(bound.prepare(*arm, segment.config));
-    return {.arm = arm,
-            .prepared = compiled.owners.back().get(),
-            .origin = segment.origin,
-            .domain = eligibility ? eligibility.rows : RowDomain{.min = kMaxRows, .max = 0, .multiple = 1},
-            .otherwise = 0};
+    Compiled::Entry entry{
+        .arm = arm, .prepared = compiled.owners.back().get(), .origin = segment.origin, .domain = {}, .otherwise = 0};
+    // The plan ends where the arm's row counts do; what is left to look at per call is their multiple. An arm that is
+    // forced answers for itself.
+    const auto own = facts.find(segment.arm);
+    if (own != facts.end() && segment.origin != Origin::forced) entry.domain.multiple = own->second.rows.multiple;
+    return entry;
   }
 
-  // For every segment whose arm does not take all row counts: the default arm, for those it does not take.
-  void add_alternatives(Bound::State& bound, Compiled& compiled) {
+  // For every segment whose arm takes only multiples of something: what runs at the other row counts.
+  void add_alternatives(Bound::State& bound, Compiled& compiled, const Current& now) {
+    Policy policy = bound.policy;
+    const auto& disabled = options.overrides.disable_arms;
+    policy.disabled.insert(policy.disabled.end(), disabled.begin(), disabled.end());
     for (std::size_t i = 0; i < compiled.up_to.size(); ++i) {
+      if (compiled.entries[i].domain.multiple == 1) continue;
       const Rows from = i == 0 ? 1 : compiled.up_to[i - 1] + 1;
-      const RowDomain& domain = compiled.entries[i].domain;
-      if (domain.multiple == 1 && domain.min <= from && domain.max >= compiled.up_to[i]) continue;
-      const std::vector<DefaultArm> defaults = bound.operation->default_arms(bound.problem, machine.device());
-      const Arm* arm = bound.operation->find(default_arm(defaults, from));
-      if (arm == nullptr) throw Failure("the default arm " + default_arm(defaults, from) + " is not registered");
-      compiled.owners.push_back(bound.prepare(*arm, {}));
+      const PlanSegment otherwise{.up_to = kMaxRows,
+                                  .arm = default_arm(fallback_arms(now, policy), from),
+                                  .config = {},
+                                  .origin = Origin::fallback};
       compiled.entries[i].otherwise = static_cast<std::uint32_t>(compiled.entries.size());
-      compiled.entries.push_back({.arm = arm,
-                                  .prepared = compiled.owners.back().get(),
-                                  .origin = Origin::fallback,
-                                  .domain = {},
-                                  .otherwise = 0});
+      compiled.entries.push_back(entry_for(bound, compiled, otherwise, {}));
     }
   }
 
@@ -323,20 +332,23 @@ struct Dispatcher::State {
     }
   }
 
+  // A plan that cannot be made anew stays as it is, and is tried again at the next refresh.
   void renew(Bound::State& bound, std::uint64_t stored) {
     const std::lock_guard lock(bound.mutex);
     if (bound.generation == stored) return;
-    bound.generation = stored;
+    bool done = true;
     for (const LaunchMode mode : bound.modes) {
       try {
         const Regime regime{.launch_mode = mode, .l2 = bound.l2};
-        Resolution resolution = resolved(*bound.operation, bound.problem, regime, bound.policy);
+        Resolution resolution = resolved_from(source, *bound.operation, bound.problem, regime, bound.policy, {});
         if (resolution.plan == bound.plan(mode).resolution.plan) continue;
         publish(bound, mode, compile(bound, regime, std::move(resolution)));
       } catch (const std::exception& error) {
+        done = false;
         warn("the plan of " + to_string(bound.problem) + " stays as it is: " + error.what());
       }
     }
+    if (done) bound.generation = stored;
   }
 };
 
@@ -394,6 +406,7 @@ Bound Dispatcher::bind(const Operation& operation, const Problem& problem, const
     state_->bounds.push_back(bound);
   }
   if (tuned) state_->refresh(true);
+  state_->renew(*bound, state_->generation());  // what another thread stored before this one was on the list
   return Bound(std::move(bound));
 }
 

@@ -130,4 +130,15 @@ ArmSet arm_set(const Operation& operation, const Problem& problem, const Device&
   return set;
 }
 
+std::map<std::string, ArmFacts> arm_facts(const Operation& operation, const Problem& problem, const Device& device) {
+  std::map<std::string, ArmFacts> facts;
+  for (const Arm* arm : operation.arms())
+    for (const Rows m : kEligibilityLadder)
+      if (const Eligibility eligibility = arm->supports(problem, m, device); eligibility) {
+        facts[arm->id().name] = {eligibility.rows, arm->cost(problem, m).cached_bytes};
+        break;
+      }
+  return facts;
+}
+
 }  // namespace crossover

@@ -93,11 +93,13 @@ std::string unusable(const Run& run) {
 // The arms to run where nothing is known: the default arms, or what the policy leaves of them.
 class Fallback {
  public:
-  Fallback(const Current& current, const Policy& policy) : set_(current.arm_set), policy_(policy) {}
+  Fallback(const Current& current, const Policy& policy) : current_(current), set_(current.arm_set), policy_(policy) {}
 
   // Ascending; the last entry's up_to is kMaxRows.
   std::vector<DefaultArm> arms() const {
     std::vector<DefaultArm> result;
+    if (set_.defaults.empty() || set_.defaults.back().up_to != kMaxRows)
+      throw Failure("the operation names no default arm for every row count");
     if (policy_.batch_invariant) {
       // One arm for all row counts, so that a row's bits do not depend on the batch.
       result.push_back({kMaxRows, usable(set_.defaults.back().arm)});
@@ -114,15 +116,26 @@ class Fallback {
   }
 
  private:
-  // `name`, or where the policy forbids it the first by name that it allows.
+  // `name`, or where the policy forbids it another default arm, or else the first by name.
   std::string usable(const std::string& name) const {
     const auto allowed = [&](const ArmRecord& arm) { return arm.eligible && allows(policy_, set_, arm); };
     if (const ArmRecord* arm = set_.find(name); arm != nullptr && allowed(*arm)) return name;
+    for (const DefaultArm& other : set_.defaults)
+      if (const ArmRecord* arm = set_.find(other.arm); arm != nullptr && allowed(*arm) && fits_everywhere(other.arm))
+        return other.arm;
     for (const ArmRecord& arm : set_.arms)
-      if (allowed(arm)) return arm.id.name;
+      if (allowed(arm) && fits_everywhere(arm.id.name)) return arm.id.name;
     throw InvalidArgument("no arm is left: the policy and CROSSOVER_DISABLE_ARMS together forbid every eligible one");
   }
 
+  // A stand-in must take every row count, and keep no more memory than the policy grants.
+  bool fits_everywhere(const std::string& name) const {
+    const auto facts = current_.facts.find(name);
+    return facts == current_.facts.end() ||
+           (facts->second.rows == RowDomain{} && facts->second.cached_bytes <= policy_.cached_bytes);
+  }
+
+  const Current& current_;
   const ArmSet& set_;
   const Policy& policy_;
 };
@@ -188,6 +201,28 @@ Plan tuned_plan(const std::vector<Segment>& segments, Rows measured_to, Origin o
   const Origin unusable = origin == Origin::stale ? Origin::stale : Origin::fallback;
   plan = spliced(plan, decided_to, spliced(fallback_plan(defaults, unusable), std::max(measured_to, decided_to), {}));
   return spliced(plan, std::max(measured_to, decided_to), fallback_plan(defaults, Origin::out_of_range));
+}
+
+// Where a segment reaches beyond the row counts that its arm takes (an arm of at most 16 rows that won at 16, where 23
+// was measured next), what is run there without evidence.
+Plan within_domains(const Plan& plan, const Current& current, const std::vector<DefaultArm>& defaults) {
+  const Plan otherwise = fallback_plan(defaults, Origin::fallback);
+  Plan result;
+  Rows from = 1;
+  for (const PlanSegment& segment : plan) {
+    const auto facts = current.facts.find(segment.arm);
+    const Rows low = facts == current.facts.end() ? 1 : facts->second.rows.min;
+    const Rows high = facts == current.facts.end() ? kMaxRows : facts->second.rows.max;
+    if (from < low) result = spliced(result, from - 1, spliced(otherwise, std::min(low - 1, segment.up_to), {}));
+    if (low <= segment.up_to && from <= high) {
+      PlanSegment inside = segment;
+      inside.up_to = std::min(segment.up_to, high);
+      append(result, std::move(inside));
+    }
+    if (high < segment.up_to) result = spliced(result, std::max(high, from - 1), spliced(otherwise, segment.up_to, {}));
+    from = segment.up_to == kMaxRows ? kMaxRows : segment.up_to + 1;
+  }
+  return result;
 }
 
 std::vector<Id> ids_of(const std::vector<Run>& runs) {
@@ -314,7 +349,14 @@ void plan_from_evidence(Decider& decider, const Current& current, const Policy& 
     return;
   }
   resolution.decided = decider.decide_for(policy);
-  const bool conclusive = resolution.decided.status != VerdictStatus::inconclusive;
+  if (decider.none()) {  // none of it could be loaded
+    resolution.miss = true;
+    resolution.why = "what was measured is damaged";
+    resolution.plan = fallback_plan(defaults, Origin::fallback);
+    return;
+  }
+  const bool conclusive =
+      resolution.decided.status != VerdictStatus::inconclusive && !resolution.decided.segments.empty();
   if (conclusive) {
     resolution.plan = tuned_plan(resolution.decided.segments, decider.measured_to(), decider.origin(), defaults, policy,
                                  decider.changed());
@@ -324,6 +366,7 @@ void plan_from_evidence(Decider& decider, const Current& current, const Policy& 
     resolution.plan = fallback_plan(defaults, Origin::fallback);
     resolution.why = "inconclusive: " + resolution.decided.why;
   }
+  resolution.plan = within_domains(resolution.plan, current, defaults);
   if (!decider.stale().empty()) {
     resolution.why = "stale: ";
     const char* separator = "";
@@ -346,7 +389,10 @@ Plan forced_plan(Decider& decider, const Current& current, Policy policy, const 
   plan_from_evidence(decider, current, policy, resolution);
   if (single) {
     decider.load();
-    return {{kMaxRows, policy.arms.front(), config_of(decider.runs(), policy.arms.front()), Origin::forced}};
+    const std::string& arm = policy.arms.front();
+    // The configuration of an arm that has changed since is not this arm's.
+    const std::string config = decider.changed().contains(arm) ? std::string() : config_of(decider.runs(), arm);
+    return {{kMaxRows, arm, config, Origin::forced}};
   }
   Plan plan = resolution.plan;
   for (PlanSegment& segment : plan) segment.origin = Origin::forced;
@@ -354,6 +400,10 @@ Plan forced_plan(Decider& decider, const Current& current, Policy policy, const 
 }
 
 }  // namespace
+
+std::vector<DefaultArm> fallback_arms(const Current& current, const Policy& policy) {
+  return Fallback(current, policy).arms();
+}
 
 std::string_view to_string(Origin origin) noexcept {
   switch (origin) {

@@ -58,9 +58,14 @@ class Bound {
   // Never throws, measures or waits. Rows below 1 are answered as 1 is.
   Choice select(Rows rows, LaunchMode mode) const noexcept;
   Choice select(Rows rows) const noexcept;  // in the machine's default launch mode
-  // select() and Prepared::launch(). rows = 0 does nothing; rows < 0 is Status::Code::invalid.
+  // select() and Prepared::launch(), in the machine's default launch mode or in the one that the caller is in (graph:
+  // the stream captures). rows = 0 does nothing; rows < 0 is Status::Code::invalid.
   Status launch(const Arguments& arguments, Rows rows, Workspace workspace = {}, Stream stream = {}) const noexcept;
-  // Enough for every arm of the current plans at up to `rows` rows; a multiple of 256. Ask again after refresh().
+  Status launch(const Arguments& arguments, Rows rows, Workspace workspace, Stream stream,
+                LaunchMode mode) const noexcept;
+  // Enough for every arm of the current plans at up to `rows` rows; a multiple of 256. A plan that is published later
+  // (refresh(), or any bind() of the dispatcher) may need more, and launch() then returns workspace_too_small: ask
+  // again, or keep Policy::workspace_bytes at what there is.
   std::size_t workspace_bytes(Rows rows) const;
   Rows largest_out_of_range() const noexcept;           // 0: none so far
   const Resolution& resolution(LaunchMode mode) const;  // what the current plan was made from

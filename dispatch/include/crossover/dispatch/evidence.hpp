@@ -104,6 +104,13 @@ struct ArmSet {
 // the answer does not depend on how far somebody tuned.
 ArmSet arm_set(const Operation& operation, const Problem& problem, const Device& device);
 
+// What a plan must know of an arm now and what evidence need not keep.
+struct ArmFacts {
+  RowDomain rows;                // where it is eligible
+  std::size_t cached_bytes = 0;  // as Cost has it
+};
+std::map<std::string, ArmFacts> arm_facts(const Operation& operation, const Problem& problem, const Device& device);
+
 // One problem, measured once, by one process.
 struct Run {
   Id id;  // set by the store

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,7 +32,12 @@ struct Current {
   Environment environment;
   Conditions conditions;
   ArmSet arm_set;
+  std::map<std::string, ArmFacts> facts;  // by arm; of one that is missing nothing is assumed
 };
+
+// The arms to run where nothing is known: the default arms, or what the policy leaves of them. Ascending, the last
+// entry's up_to is kMaxRows. Throws InvalidArgument if the policy forbids every eligible arm.
+std::vector<DefaultArm> fallback_arms(const Current& current, const Policy& policy);
 
 // One what-if, "KEY=VALUE": driver, cuda, cublaslt, blas; sm_count; arm:NAME=FINGERPRINT; arm:NAME=absent;
 // new_arm=NAME. Throws InvalidArgument on anything else, and lists what is valid.
@@ -90,9 +96,9 @@ struct Resolution {
   std::vector<Run> runs;          // the evidence; loaded where the plan could not be taken from `stored`
 };
 
-// Which of `runs` are evidence now: the most recent group that was made under the same arms, environment and
-// conditions, preferring the group that differs least from `current`, then what was measured on this host. Runs that
-// cannot be evidence (protocol, dirty, another device) are left out and `why_not` says so of the newest.
+// Which of `runs` are evidence now: of the groups made under the same arms, environment and conditions one measured on
+// this host before one received, then the one that differs least from `current`, then the most recent. Runs that cannot
+// be evidence (protocol, dirty, another device) are left out and `why_not` says so of the newest.
 struct Evidence {
   std::vector<Run> runs;           // oldest first
   std::vector<StaleReason> stale;  // of the group, against `current`

@@ -22,7 +22,7 @@ using test::make_key;
 using test::make_run;
 using Access = Store::Access;
 
-// STORING: a naive first open lost 27–30% of 640 processes. MIOpen#2214: locking errors.
+// A naive first open lost 27–30% of 640 processes. MIOpen#2214: locking errors.
 TEST(Concurrency, MIOpen2214SixteenProcessesOfFourThreadsOpenANewDatabaseAndLoseNothing) {
   constexpr int kProcesses = 16, kThreads = 4, kRuns = 2;
   const Folder folder;

@@ -172,7 +172,7 @@ TEST(Integrity, WhatIsDerivedIsRebuilt) {
   EXPECT_TRUE(store->warnings().empty());
 }
 
-// STORING: of 1,500 random bit flips integrity_check caught 23%, and 74% gave wrong rows while it said "ok".
+// of 1,500 random bit flips integrity_check caught 23%, and 74% gave wrong rows while it said "ok".
 class BitFlips : public ::testing::TestWithParam<int> {};
 TEST_P(BitFlips, NeverServeAWrongRow) {
   const test::Folder folder;

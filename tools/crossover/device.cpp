@@ -53,7 +53,7 @@ int run_device(const Arguments& arguments) {
   note(device.memory_gib > 0, "memory_gib");
   const bool gpu = device.kind == "cuda";
   for (const std::string_view name : kStalingEnvironment) {
-    if (gpu || name == environment_field::blas) note(environment.contains(std::string(name)), name);
+    if (gpu != (name == environment_field::blas)) note(environment.contains(std::string(name)), name);
   }
   for (const std::string_view name : gpu ? std::span(kGpuConditions) : std::span(kCpuConditions)) {
     note(conditions.contains(std::string(name)), name);

@@ -95,6 +95,7 @@ Current Target::current(const Operation& operation, const Problem& problem, cons
   if (!stored_) return runtime_.dispatcher().current(operation, problem);
   Current current;
   current.device = *stored_;
+  current.facts = arm_facts(operation, problem, *stored_);
   const std::optional<Run> newest = newest_run(problem, regime);
   if (!newest) {
     current.arm_set = arm_set(operation, problem, *stored_);

@@ -189,7 +189,7 @@ int run_select(const Arguments& arguments) {
   Resolution resolution;
   if (target.stored()) {
     resolution = resolve(current, runtime->store(), problem, regime, policy, overrides);
-    handle_stored_miss(*runtime, {current.device, problem, regime}, resolution, mode, tuning);
+    if (!overrides.force_arm) handle_stored_miss(*runtime, {current.device, problem, regime}, resolution, mode, tuning);
   } else {
     resolution = runtime->dispatcher().lookup(operation, problem, regime, policy);
   }
@@ -197,6 +197,11 @@ int run_select(const Arguments& arguments) {
   for (const std::string& text : runtime->store().warnings()) warn(text);
 
   const PlanSegment& chosen = at(resolution.plan, std::max<Rows>(rows, 1));
+  if (const Arm* arm = operation.find(chosen.arm); arm != nullptr && chosen.origin == Origin::forced && rows > 0) {
+    if (const Eligibility eligibility = arm->supports(problem, rows, current.device); !eligibility)
+      throw InvalidArgument(fmt::format("{} is forced and cannot do {} rows of {}: {}", chosen.arm, rows,
+                                        to_string(problem), eligibility.reason));
+  }
   if (overrides.frozen && chosen.origin != Origin::tuned && chosen.origin != Origin::shipped &&
       chosen.origin != Origin::forced) {
     throw NoVerdict(fmt::format("CROSSOVER_FROZEN=1, and {} rows of {} would be answered by {} as {}{}", rows,

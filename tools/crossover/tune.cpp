@@ -61,8 +61,13 @@ std::vector<Task> pending_tasks(Runtime& runtime) {
   for (const Request& request : runtime.store().requests()) {
     if (request.key.device != runtime.backend().device() || request.not_before_us > now_us) continue;
     Task task;
-    task.operation = &Runtime::operation(request.key.problem.operation);
-    task.problem = request.key.problem;
+    try {  // what this build cannot do is left for one that can
+      task.operation = &Runtime::operation(request.key.problem.operation);
+      task.problem = task.operation->normalise(request.key.problem);
+    } catch (const InvalidArgument& error) {
+      warn(fmt::format("the request for {} is left: {}", to_string(request.key.problem), error.what()));
+      continue;
+    }
     task.options.max_rows = request.max_m;
     task.options.l2 = request.key.regime.l2;
     task.options.launch_mode = request.key.regime.launch_mode;
@@ -243,7 +248,11 @@ int run_tune(const Arguments& arguments) {
       failure = std::current_exception();
       if (task.request) {
         constexpr std::int64_t kRetryAfterUs = 600'000'000;  // ten minutes
-        runtime->store().failed(*task.request, runtime->backend().unix_time_us() + kRetryAfterUs);
+        try {
+          runtime->store().failed(*task.request, runtime->backend().unix_time_us() + kRetryAfterUs);
+        } catch (const StoreError& error) {
+          warn(error.what());  // the failure itself is what to report
+        }
       }
     }
   }

@@ -73,7 +73,11 @@ check_shellcheck() { sources '*.sh' '.ci/run' | xargs -0 -r shellcheck --externa
 # Uses the compilation database of the preset clang.
 check_tidy() {
   [[ -f build/clang/compile_commands.json ]] || cmake --preset clang -DCROSSOVER_WERROR=ON || return 1
+  # What that preset does not compile (CUDA) has no entry and would be read with the wrong flags.
   sources 'dispatch/*.cpp' 'db/src/*.cpp' 'tuner/src/*.cpp' 'kernels/*.cpp' 'tools/*.cpp' |
+    while IFS= read -r -d '' file; do
+      ! grep -qF -- "/$file\"" build/clang/compile_commands.json || printf '%s\0' "$file"
+    done |
     xargs -0 -r -n 1 -P "$jobs" clang-tidy -p build/clang --quiet --warnings-as-errors='*'
 }
 

@@ -274,15 +274,22 @@ std::vector<std::string> eligible_arms(const Current& current, const char* varia
   return names;
 }
 
-// Evidence for one resolution: loads the samples at most once, decides for any policy.
+// Evidence for one resolution, loaded; decides for any policy.
 class Decider {
  public:
   Decider(const Current& current, EvidenceSource& source, EvidenceKey key, const std::vector<std::string>& unrestorable)
-      : source_(source), key_(std::move(key)) {
+      : key_(std::move(key)) {
     Evidence evidence = select_evidence(current, key_, source.runs(key_));
     runs_ = std::move(evidence.runs);
     stale_ = std::move(evidence.stale);
     why_not_ = std::move(evidence.why_not);
+    // A verdict holds as long as what it was made from does, so the samples are looked at even where a memo will do.
+    const bool found = !runs_.empty();
+    std::erase_if(runs_, [&](Run& run) { return !source.load(run); });
+    if (found && runs_.empty()) {
+      stale_.clear();
+      why_not_ = "what was measured is damaged";
+    }
     for (const std::string& arm : unrestorable)
       stale_.push_back({std::string(kArmField) + arm, "configuration as measured", "not restorable"});
     for (const StaleReason& reason : stale_)
@@ -308,12 +315,11 @@ class Decider {
     effective.disabled.insert(effective.disabled.end(), changed_.begin(), changed_.end());
     if (stored_ && stored_->rule == kRule && stored_->policy == effective && stored_->run_ids == ids_of(runs_))
       return *stored_;
-    load();
     return decide(key_, runs_, effective,
                   stored_ ? std::span<const Segment>(stored_->incumbent) : std::span<const Segment>(), false);
   }
 
-  // The largest row count that any arm was measured at; 0 where the samples were not needed.
+  // The largest row count that any arm was measured at.
   Rows measured_to() const {
     Rows most = 0;
     for (const Run& run : runs_)
@@ -322,21 +328,13 @@ class Decider {
     return most;
   }
 
-  void load() {
-    if (loaded_) return;
-    loaded_ = true;
-    std::erase_if(runs_, [&](Run& run) { return !source_.load(run); });
-  }
-
  private:
-  EvidenceSource& source_;
   EvidenceKey key_;
   std::vector<Run> runs_;
   std::vector<StaleReason> stale_;
   std::string why_not_;
   std::optional<Verdict> stored_;
   std::set<std::string> changed_;
-  bool loaded_ = false;
 };
 
 // What the plan is without CROSSOVER_FORCE_ARM and CROSSOVER_THRESHOLD.
@@ -349,12 +347,6 @@ void plan_from_evidence(Decider& decider, const Current& current, const Policy& 
     return;
   }
   resolution.decided = decider.decide_for(policy);
-  if (decider.none()) {  // none of it could be loaded
-    resolution.miss = true;
-    resolution.why = "what was measured is damaged";
-    resolution.plan = fallback_plan(defaults, Origin::fallback);
-    return;
-  }
   const bool conclusive =
       resolution.decided.status != VerdictStatus::inconclusive && !resolution.decided.segments.empty();
   if (conclusive) {
@@ -388,7 +380,6 @@ Plan forced_plan(Decider& decider, const Current& current, Policy policy, const 
   if (single) policy.batch_invariant = false;
   plan_from_evidence(decider, current, policy, resolution);
   if (single) {
-    decider.load();
     const std::string& arm = policy.arms.front();
     // The configuration of an arm that has changed since is not this arm's.
     const std::string config = decider.changed().contains(arm) ? std::string() : config_of(decider.runs(), arm);

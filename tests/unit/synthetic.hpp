@@ -129,7 +129,7 @@ class Source final : public EvidenceSource {
   std::vector<Verdict> made;
   std::uint64_t changes = 1;
   bool broken = false;
-  int loads = 0;
+  bool damaged = false;  // no digest holds
 
   std::vector<Run> runs(const EvidenceKey& key) override {
     const std::lock_guard lock(mutex_);
@@ -144,7 +144,7 @@ class Source final : public EvidenceSource {
   }
   bool load(Run& run) override {
     const std::lock_guard lock(mutex_);
-    ++loads;
+    if (damaged) return false;
     for (const Run& candidate : stored)
       if (candidate.id == run.id) {
         run.samples = candidate.samples;

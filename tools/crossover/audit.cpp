@@ -13,7 +13,7 @@ std::unique_ptr<Runtime> open_audited(const Options& options) {
   if (options.has("db") && !std::filesystem::exists(std::filesystem::symlink_status(options.database(), error))) {
     throw InvalidArgument(fmt::format("there is no database {}", options.database().string()));
   }
-  auto runtime = open_runtime(options, {.access = Store::Access::lookup_only, .overrides = Overrides{}});
+  auto runtime = open_runtime(options, {.access = Store::Access::lookup_only, .overrides = Overrides{}}, true);
   require_database(*runtime);
   return runtime;
 }

@@ -51,8 +51,13 @@ void TerminalProgress::clear() {
   drawn_ = false;
 }
 
-std::unique_ptr<Runtime> open_runtime(const Options& options, RuntimeOptions runtime) {
+std::unique_ptr<Runtime> open_runtime(const Options& options, RuntimeOptions runtime, bool needs_database) {
   runtime.database = options.database();
+  if (needs_database) {
+    const std::filesystem::path path = runtime.database.empty() ? default_database_path() : runtime.database;
+    if (path.empty()) throw StoreError("no path for the database: none of CROSSOVER_DB, XDG_DATA_HOME and HOME is set");
+    static_cast<void>(Store::open(path, runtime.access));
+  }
   runtime.device = looks_like_id(options.device()) ? std::string() : options.device();
   runtime.warn = warn;
   return std::make_unique<Runtime>(std::move(runtime));

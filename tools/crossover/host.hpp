@@ -32,7 +32,8 @@ class TerminalProgress {
 };
 
 // Warnings go to standard error. A --device that names a stored device opens the default one of this host.
-std::unique_ptr<Runtime> open_runtime(const Options& options, RuntimeOptions runtime);
+// `needs_database`: throws StoreError where it cannot be used, instead of going on without it.
+std::unique_ptr<Runtime> open_runtime(const Options& options, RuntimeOptions runtime, bool needs_database = false);
 // Throws StoreError if the database cannot be used.
 void require_database(const Runtime& runtime);
 

@@ -132,6 +132,7 @@ int guarded_run(Arguments arguments) {
 
 int run_program(int count, char** values) {
   occupy_standard_descriptors();
+  std::signal(SIGXFSZ, SIG_IGN);  // so is a file that may not grow
   std::signal(SIGPIPE, SIG_IGN);  // a reader that has gone is an error of the write, with a sentence and an exit code
   return guarded_run({values + std::min(count, 1), values + count});
 }

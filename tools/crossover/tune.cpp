@@ -199,10 +199,10 @@ int run_tune(const Arguments& arguments) {
   if (single) tasks.push_back({&options->operation(), options->operation().normalise(*single), {}, {}, {}});
 
   TerminalProgress progress;
-  const auto runtime = open_runtime(*options, {.overrides = Overrides::from_environment(),
-                                               .on_miss = MissMode::fallback,
-                                               .tuning = tuning,
-                                               .progress = progress.handler()});
+  const Overrides overrides = Overrides::from_environment();
+  const auto runtime = open_runtime(
+      *options,
+      {.overrides = overrides, .on_miss = MissMode::fallback, .tuning = tuning, .progress = progress.handler()}, true);
   const Target target(*runtime, *options);
   if (target.stored()) {
     throw InvalidArgument(fmt::format("{} is not here: tune measures on this host", describe(target.device())));
@@ -212,7 +212,9 @@ int run_tune(const Arguments& arguments) {
   if (pending) tasks = pending_tasks(*runtime);
   std::vector<Policy> policies;
   for (Task& task : tasks) {
-    policies.push_back(options->policy(runtime->dispatcher().current(*task.operation, task.problem).arm_set));
+    const ArmSet arms = runtime->dispatcher().current(*task.operation, task.problem).arm_set;
+    overrides.check(arms);  // tune measures as if they were not set, but says if they make no sense
+    policies.push_back(options->policy(arms));
     if (pending) {
       task.options.budget = tuning.budget;
       task.options.thorough = tuning.thorough;
@@ -258,7 +260,7 @@ int run_tune(const Arguments& arguments) {
   }
   for (const std::string& text : runtime->store().warnings()) warn(text);
   if (format == Format::json) {
-    write_output(render(document, format));
+    if (!failure || !document.json["verdicts"].empty()) write_output(render(document, format));
   } else if (tasks.empty()) {
     write_output("Nothing is pending for this device.\n");
   }

@@ -93,7 +93,7 @@ struct Resolution {
   std::vector<StaleReason> stale;
   std::optional<Verdict> stored;  // the stored verdict that this evidence belongs to, whatever the policy
   Verdict decided;                // what the plan was made from; decided.segments empty on a miss
-  std::vector<Run> runs;          // the evidence; loaded where the plan could not be taken from `stored`
+  std::vector<Run> runs;          // the evidence, loaded
 };
 
 // Which of `runs` are evidence now: of the groups made under the same arms, environment and conditions one measured on

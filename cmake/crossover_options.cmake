@@ -58,9 +58,9 @@ include(crossover_cuda)
 add_library(crossover_build INTERFACE)
 target_compile_options(crossover_build INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wnon-virtual-dtor;-Wold-style-cast;-Wno-missing-field-initializers>
-  # gcc 12 cries wolf about std::variant, std::optional and std::string; clang and the sanitizers look for the real thing.
   # clang counts signs to -Wconversion, gcc does not: the same warnings from both.
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:-Wno-sign-conversion>
+  # gcc 12 cries wolf about std::variant, std::optional and std::string; clang and the sanitizers look for the real thing.
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-maybe-uninitialized;-Wno-restrict>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${CROSSOVER_WERROR}>>:-Werror>
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>

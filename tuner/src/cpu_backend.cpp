@@ -220,8 +220,8 @@ class CpuBackend final : public Backend {
     device_.sm_count = affinity_count().value_or(static_cast<int>(std::thread::hardware_concurrency()));
     device_.l2_bytes = last_level_cache_bytes();
     device_.memory_gib = memory_gib();
-    const auto add = [&](std::string_view name, std::string value) {
-      environment_.try_emplace(std::string(name), std::move(value));
+    const auto add = [&](std::string_view name, const std::string& value) {
+      environment_.try_emplace(std::string(name), value);
     };
     add(environment_field::driver, "none");
     add(environment_field::cuda, "none");

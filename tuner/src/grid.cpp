@@ -21,7 +21,7 @@ std::vector<Rows> geometric(Rows max_rows) {
     steps.push_back(power);
     const double between = static_cast<double>(power) * kSqrt2;
     if (between < static_cast<double>(max_rows)) {
-      steps.push_back(static_cast<Rows>(between + 0.5));
+      steps.push_back(static_cast<Rows>(std::llround(between)));
     }
     if (power > max_rows / 2) {
       break;

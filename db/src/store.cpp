@@ -158,11 +158,6 @@ Run run_of(const Query& row, const EvidenceKey* known_key) {
   run.regime = key.regime;
   run.environment = codec::decode_fields(environment);
   run.arm_set = codec::decode_arm_set(columns.arm_set);
-  for (std::size_t i = 0; i < run.arm_set.defaults.size(); ++i)
-    if (i > 0 && run.arm_set.defaults[i].up_to <= run.arm_set.defaults[i - 1].up_to)
-      throw BadRow("its default arms are not in order");
-  if (run.arm_set.defaults.empty() || run.arm_set.defaults.back().up_to != kMaxRows)
-    throw BadRow("its default arms do not cover every row count");
   run.gpu_uuid = columns.gpu_uuid;
   run.boot_id = columns.boot_id;
   run.host = columns.host_hash;
@@ -214,14 +209,6 @@ Verdict verdict_of(const Query& row, const EvidenceKey* known_key, Policies& pol
   verdict.status = *status;
   verdict.why = columns.why;
   verdict.segments = codec::decode_segments(columns.segments);
-  Rows next = 1;
-  for (const Segment& segment : verdict.segments) {
-    if (segment.from != next || segment.to < segment.from || segment.to == kMaxRows)
-      throw BadRow("its segments do not follow each other");
-    next = segment.to + 1;
-  }
-  if (verdict.segments.empty() && verdict.status != VerdictStatus::inconclusive)
-    throw BadRow("it has no segments and is not inconclusive");
   verdict.crossovers = codec::decode_crossovers(columns.crossovers);
   verdict.threshold = columns.threshold;
   verdict.first_win = columns.first_win;

@@ -80,6 +80,11 @@ GroupKey group_key(const Run& run) {
 std::string unusable(const Run& run) {
   if (run.protocol < kMinProtocol)
     return "it was measured by protocol " + std::to_string(run.protocol) + ", which is no longer believed";
+  const std::vector<DefaultArm>& defaults = run.arm_set.defaults;
+  const bool ascending = std::is_sorted(defaults.begin(), defaults.end(),
+                                        [](const DefaultArm& a, const DefaultArm& b) { return a.up_to < b.up_to; });
+  if (defaults.empty() || !ascending || defaults.back().up_to != kMaxRows)
+    return "its default arms do not cover every row count";
   if (run.dirty_mask == 0) return "";
   std::string text = "its run is dirty: ";
   const char* separator = "";
@@ -232,12 +237,22 @@ std::vector<Id> ids_of(const std::vector<Run>& runs) {
   return ids;
 }
 
+// Whether a verdict can be served: a file may come from anywhere.
+bool well_formed(const Verdict& verdict) {
+  Rows next = 1;
+  for (const Segment& segment : verdict.segments) {
+    if (segment.from != next || segment.to < segment.from || segment.to == kMaxRows) return false;
+    next = segment.to + 1;
+  }
+  return !verdict.segments.empty() || verdict.status == VerdictStatus::inconclusive;
+}
+
 // The stored verdict that these runs belong to: one made from exactly them, else the newest that used any of them.
 std::optional<Verdict> stored_verdict(std::vector<Verdict> verdicts, const std::vector<Id>& ids) {
   std::optional<Verdict> best;
   bool exact = false;
   for (Verdict& verdict : verdicts) {
-    if (!(verdict.policy == Policy{}) || verdict.rule > kRule) continue;
+    if (!(verdict.policy == Policy{}) || verdict.rule > kRule || !well_formed(verdict)) continue;
     const bool same = verdict.run_ids == ids;
     const bool related = std::any_of(verdict.run_ids.begin(), verdict.run_ids.end(),
                                      [&](const Id& id) { return std::binary_search(ids.begin(), ids.end(), id); });

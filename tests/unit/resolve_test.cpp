@@ -168,6 +168,22 @@ TEST_F(Resolve, AnotherDeviceProblemOrRegimeIsAMiss) {
   EXPECT_TRUE(resolve(now, source, synthetic::problem(), Regime{.l2 = L2State::hot}, {}, {}).miss);
 }
 
+TEST_F(Resolve, VerdictsThatMakeNoPlanAreRecomputed) {
+  for (const std::vector<Segment>& bad : {std::vector<Segment>{},
+                                          {{1, 0, "large", "-"}},
+                                          {{2, 256, "large", "-"}},
+                                          {{1, 9, "large", "-"}, {12, 256, "small", "-"}}}) {
+    source.made[0].segments = bad;
+    EXPECT_EQ(at(answer().plan, 63).arm, "small");
+    EXPECT_EQ(at(answer().plan, 64).arm, "large");
+  }
+}
+
+TEST_F(Resolve, ARunWithoutDefaultArmsIsNotEvidence) {
+  source.stored[0].arm_set.defaults.clear();
+  EXPECT_TRUE(answer().miss);
+}
+
 TEST_F(Resolve, AMemoDoesNotOutliveItsEvidence) {
   source.damaged = true;
   const Resolution resolution = answer();

@@ -52,7 +52,7 @@ class Column : public ::testing::TestWithParam<std::pair<std::string, std::strin
 // Ways to change a value that keep its type, and that the constraints would not even notice.
 const char* const kChanges[] = {
     "CASE typeof(@) WHEN 'integer' THEN @ + 1000 WHEN 'real' THEN @ * 1.0000001 WHEN 'text' THEN @ || ' ' "
-    "WHEN 'blob' THEN CAST(substr(@, 1, length(@) - 1) || x'5a' AS BLOB) ELSE 1 END",
+    "WHEN 'blob' THEN CAST(substr(@, 1, length(@) - 1) || iif(substr(@, -1) = x'5a', x'a5', x'5a') AS BLOB) ELSE 1 END",
     "CASE typeof(@) WHEN 'integer' THEN -@ - 7 WHEN 'real' THEN -@ - 1.0 WHEN 'text' THEN '' "
     "WHEN 'blob' THEN zeroblob(length(@)) ELSE 0 END",
     "CASE typeof(@) WHEN 'integer' THEN ~@ WHEN 'real' THEN 1e300 WHEN 'text' THEN "

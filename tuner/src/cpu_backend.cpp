@@ -229,9 +229,7 @@ class CpuBackend final : public Backend {
     add(environment_field::crossover, kVersion);
     add(environment_field::commit, kCommit);
     add(environment_field::compiler, kCompiler);
-    if (std::string release = kernel_release(); !release.empty()) {
-      add(environment_field::os, std::move(release));
-    }
+    if (const std::string release = kernel_release(); !release.empty()) add(environment_field::os, release);
     conditions();  // steal time is counted from here
   }
 

@@ -62,6 +62,8 @@ target_compile_options(crossover_build INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:-Wno-sign-conversion>
   # gcc 12 cries wolf about std::variant, std::optional and std::string; clang and the sanitizers look for the real thing.
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-maybe-uninitialized;-Wno-restrict>
+  # Sources that are compiled as one: a file's own types look as if another file could see them.
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${CROSSOVER_WERROR}>>:-Werror>
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>
   # Nothing that is installed names the folder it was built in. The last one that matches wins.

@@ -2,19 +2,25 @@
 # On a machine with a GPU and the built preset `device`: tests, sanitizer, sweeps and benchmarks, results into a folder.
 # Builds nothing and needs nothing but the CUDA run-time libraries.
 #
-#   tools/gpu_acceptance.sh --out DIR [--bin DIR]
+#   tools/gpu_acceptance.sh --out DIR [--bin DIR] [--only results|tests]
 #
-# --bin: where the programs are; default: build/device/bin of this checkout. Parts whose program is not there are skipped and
-# named. Exit code 0 only if everything that ran succeeded.
+# --bin: where the programs are; default: build/device/bin of this checkout. --only results: what
+# kernels/fp8_block_linear/RESULTS.md is made from; --only tests: the tests and the sanitizer. Parts whose program is not
+# there are skipped and named. Exit code 0 only if everything that ran succeeded.
 set -euo pipefail
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
-bin=$root/build/device/bin out=
+bin=$root/build/device/bin out='' only=all
 while (($#)); do
   case $1 in
     --out | --bin)
       [[ -n ${2:-} ]] || { printf '%s needs a folder\n' "$1" >&2; exit 2; }
       if [[ $1 == --out ]]; then out=$2; else bin=$2; fi
+      shift 2
+      ;;
+    --only)
+      [[ ${2:-} == results || ${2:-} == tests ]] || { printf '%s\n' '--only takes results or tests' >&2; exit 2; }
+      only=$2
       shift 2
       ;;
     -h | --help)
@@ -44,28 +50,54 @@ part() {
 
 part device "$crossover" device --device cuda:0
 part arms_2113x7000 "$crossover" arms --device cuda:0 --shape 2113,7000
-if [[ -x $bin/crossover_gpu_test ]]; then
+
+if [[ $only != tests ]]; then
+  # Twice, so that two processes can confirm each other.
+  for shape in 2112,7168 7168,2048 24576,1536 4096,7168 36864,7168 7168,18432; do
+    for pass in 1 2; do part "tune_${shape/,/x}_$pass" "$crossover" tune --device cuda:0 --shape "$shape"; done
+    part "explain_${shape/,/x}" "$crossover" select --device cuda:0 --shape "$shape" --rows 512 --explain
+  done
+  part audit_list "$crossover" audit list --device cuda:0 --json
+  part constant_512 "$crossover" audit constant dequant_cublaslt:512
+  # The padding of the scalar kernel: its times, and what it does to shared memory.
+  for shape in 2112,7168 7168,2048 4096,7168; do
+    part "padding_${shape/,/x}" "$crossover" compare --device cuda:0 --arms tiled_scalar_pad1,tiled_scalar_pad4 \
+      --shape "$shape" --rows 5,32,128,512 --format markdown
+  done
+  if [[ ! -x $bin/crossover_gpu_test ]]; then
+    skipped+=("padding_counters: no $bin/crossover_gpu_test")
+  elif ! command -v ncu >/dev/null; then
+    skipped+=("padding_counters: no ncu")
+  else
+    metrics=smsp__inst_executed_op_shared_ld.sum
+    metrics+=,l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum
+    metrics+=,l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum
+    part padding_counters ncu --clock-control none --csv --print-units base --metrics "$metrics" \
+      --kernel-name regex:tiled_scalar "$bin/crossover_gpu_test" --gtest_brief=1 --gtest_filter='Scalar/Padding.*'
+  fi
+  if [[ -x $bin/crossover_benchmark ]]; then
+    part benchmark env LD_LIBRARY_PATH="$bin/../lib:${LD_LIBRARY_PATH:-}" "$bin/crossover_benchmark"
+  else
+    skipped+=("benchmark: no $bin/crossover_benchmark")
+  fi
+fi
+
+if [[ $only == results ]]; then
+  :
+elif [[ -x $bin/crossover_gpu_test ]]; then
   part gpu_test "$bin/crossover_gpu_test" --gtest_brief=1
   tail -n 3 -- "$out/gpu_test.txt"
   if command -v compute-sanitizer >/dev/null; then
-    part memcheck timeout 240 compute-sanitizer --error-exitcode 9 --tool memcheck "$bin/crossover_gpu_test" \
-      --gtest_brief=1 --gtest_filter='Edge/*:-*real_*:*split_*:*long_*:*tiles'
+    edges='Edge/*:-*real_*:*split_*:*long_*:*tiles'
+    for tool in memcheck initcheck; do
+      part "$tool" timeout 240 compute-sanitizer --error-exitcode 9 --tool "$tool" "$bin/crossover_gpu_test" \
+        --gtest_brief=1 --gtest_filter="$edges"
+    done
   else
-    skipped+=("memcheck: no compute-sanitizer")
+    skipped+=("memcheck, initcheck: no compute-sanitizer")
   fi
 else
-  skipped+=("gpu_test, memcheck: no $bin/crossover_gpu_test")
-fi
-# Twice, so that two processes can confirm each other.
-for shape in 2112,7168 7168,2048 24576,1536 4096,7168 36864,7168 7168,18432; do
-  for pass in 1 2; do part "tune_${shape/,/x}_$pass" "$crossover" tune --device cuda:0 --shape "$shape"; done
-  part "explain_${shape/,/x}" "$crossover" select --device cuda:0 --shape "$shape" --rows 512 --explain
-done
-part audit_list "$crossover" audit list --device cuda:0 --json
-if [[ -x $bin/crossover_benchmark ]]; then
-  part benchmark env LD_LIBRARY_PATH="$bin/../lib:${LD_LIBRARY_PATH:-}" "$bin/crossover_benchmark"
-else
-  skipped+=("benchmark: no $bin/crossover_benchmark")
+  skipped+=("gpu_test, memcheck, initcheck: no $bin/crossover_gpu_test")
 fi
 ((${#skipped[@]} == 0)) || printf 'skipped: %s\n' "${skipped[@]}"
 ((${#failed[@]} == 0)) || printf 'FAILED: %s\n' "${failed[@]}"

@@ -41,8 +41,6 @@ constexpr std::pair<int, int> kSwitches[] = {
     {SQLITE_DBCONFIG_ENABLE_FKEY, 1},
 };
 
-std::string error_text(int error) { return std::generic_category().message(error); }
-
 // `path` as a URI that cannot be mistaken for options.
 std::string immutable_uri(const std::string& path) {
   constexpr std::string_view kHex = "0123456789ABCDEF";
@@ -262,7 +260,7 @@ void Connection::fail(int result) {
   const int code = handle_ == nullptr ? result : sqlite3_extended_errcode(handle_);
   const int extended = (code & 0xff) == (result & 0xff) ? code : result;
   const int error = handle_ == nullptr ? 0 : sqlite3_system_errno(handle_);
-  const std::string of_system = error == 0 ? "" : ": " + error_text(error);
+  const std::string of_system = error == 0 ? "" : ": " + std::generic_category().message(error);
   const std::string message = handle_ == nullptr ? sqlite3_errstr(result) : sqlite3_errmsg(handle_);
   const std::string prefix =
       mode_ == Mode::memory ? std::string("The database in memory: ") : "The database " + path_.string() + ": ";

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "crossover/dispatch/decide.hpp"
 
@@ -47,6 +48,26 @@ std::string_view to_string(Comparison comparison) noexcept {
       break;
   }
   return "open";
+}
+
+std::vector<double> paired_ratios(const Sample& a, const Sample& b) {
+  std::map<std::uint32_t, double> times;
+  for (const Round& round : b.raw) {
+    if (counts(round)) {
+      times[round.number] = round.total_ns / b.launches;
+    }
+  }
+  std::vector<double> ratios;
+  for (const Round& round : a.raw) {
+    if (!counts(round)) {
+      continue;
+    }
+    const auto other = times.find(round.number);
+    if (other != times.end()) {
+      ratios.push_back(round.total_ns / a.launches / other->second);
+    }
+  }
+  return ratios;
 }
 
 Ratio compare(std::span<const double> a_over_b, double alpha) {

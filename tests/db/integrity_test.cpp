@@ -19,7 +19,7 @@ using test::make_verdict;
 const std::vector<EvidenceKey> kKeys = {make_key(1), make_key(2)};
 
 // A small database with every kind of fact.
-void fill(const fs::path& path) {
+void fill_with_every_fact(const fs::path& path) {
   const auto store = Store::open(path, Store::Access::read_write);
   for (const EvidenceKey& key : kKeys) {
     std::vector<Id> ids;
@@ -36,7 +36,7 @@ void fill(const fs::path& path) {
 std::vector<std::pair<std::string, std::string>> fact_columns() {
   std::vector<std::pair<std::string, std::string>> columns;
   const test::Folder folder;
-  fill(folder / "a.db");
+  fill_with_every_fact(folder / "a.db");
   db::Connection connection(folder / "a.db", db::Connection::Mode::read_only);
   for (const char* table :
        {"device", "environment", "problem", "regime", "arm", "run", "sample", "attempt", "verdict"}) {
@@ -63,7 +63,7 @@ const char* const kChanges[] = {
 TEST_P(Column, ChangedInOneRowIsNoticed) {
   const auto& [table, column] = GetParam();
   const test::Folder folder;
-  fill(folder / "a.db");
+  fill_with_every_fact(folder / "a.db");
   const Contents original = test::read_all(folder / "a.db", kKeys);
   ASSERT_EQ(original.errors, 0);
   ASSERT_EQ(original.runs.size(), 4u);
@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(Integrity, Column, ::testing::ValuesIn(fact_columns()),
 class Deleted : public ::testing::TestWithParam<const char*> {};
 TEST_P(Deleted, RowIsNoticed) {
   const test::Folder folder;
-  fill(folder / "a.db");
+  fill_with_every_fact(folder / "a.db");
   const Contents original = test::read_all(folder / "a.db", kKeys);
   test::vandalise(folder / "a.db", std::string("DELETE FROM ") + GetParam() + " WHERE rowid = 1");
   const Contents found = test::read_all(folder / "a.db", kKeys);
@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Integrity, Deleted,
 
 TEST(Integrity, ABadRowIsSkippedNamedAndTheOthersAreServed) {
   const test::Folder folder;
-  fill(folder / "a.db");
+  fill_with_every_fact(folder / "a.db");
   const Contents original = test::read_all(folder / "a.db", kKeys);
   test::vandalise(folder / "a.db", "UPDATE sample SET median_ns = median_ns + 1 WHERE rowid = 1");
   const Contents found = test::read_all(folder / "a.db", kKeys);
@@ -117,7 +117,7 @@ TEST(Integrity, ABadRowIsSkippedNamedAndTheOthersAreServed) {
 
 TEST(Integrity, EachWarningIsSaidOnce) {
   const test::Folder folder;
-  fill(folder / "a.db");
+  fill_with_every_fact(folder / "a.db");
   test::vandalise(folder / "a.db", "UPDATE run SET seed = seed + 1 WHERE rowid = 1");
   const auto store = Store::open(folder / "a.db", Store::Access::lookup_only);
   store->runs(kKeys[0]);
@@ -129,7 +129,7 @@ TEST(Integrity, EachWarningIsSaidOnce) {
 // A sample that a program wrote with a valid digest, but whose statistics are not those of its rounds.
 TEST(Integrity, StatisticsAreRecomputedFromTheRounds) {
   const test::Folder folder;
-  fill(folder / "a.db");
+  fill_with_every_fact(folder / "a.db");
   const Contents original = test::read_all(folder / "a.db", kKeys);
   for (const char* change : {"raw = zeroblob(length(raw))", "raw = x''", "launches = launches + 1", "mad_ns = 0.0"}) {
     const std::string pristine = test::read_file(folder / "a.db");
@@ -144,7 +144,7 @@ TEST(Integrity, StatisticsAreRecomputedFromTheRounds) {
 
 TEST(Integrity, FactsCannotBeChangedByAccident) {
   const test::Folder folder;
-  fill(folder / "a.db");
+  fill_with_every_fact(folder / "a.db");
   db::Connection connection(folder / "a.db", db::Connection::Mode::read_write);
   connection.allow_triggers();
   for (const char* table :
@@ -161,7 +161,7 @@ TEST(Integrity, FactsCannotBeChangedByAccident) {
 // A damaged `live` or `request` is no reason to lose facts.
 TEST(Integrity, WhatIsDerivedIsRebuilt) {
   const test::Folder folder;
-  fill(folder / "a.db");
+  fill_with_every_fact(folder / "a.db");
   test::vandalise(folder / "a.db", "UPDATE live SET run_ids = '[\"zz\"]'; UPDATE request SET device_id = zeroblob(16)");
   const Contents found = test::read_all(folder / "a.db", kKeys);
   EXPECT_EQ(found.runs.size(), 4u);
@@ -176,7 +176,7 @@ TEST(Integrity, WhatIsDerivedIsRebuilt) {
 class BitFlips : public ::testing::TestWithParam<int> {};
 TEST_P(BitFlips, NeverServeAWrongRow) {
   const test::Folder folder;
-  fill(folder / "a.db");
+  fill_with_every_fact(folder / "a.db");
   const Contents original = test::read_all(folder / "a.db", kKeys);
   const std::string pristine = test::read_file(folder / "a.db");
   std::mt19937_64 random(static_cast<std::uint64_t>(GetParam()));
@@ -199,7 +199,7 @@ INSTANTIATE_TEST_SUITE_P(Integrity, BitFlips, ::testing::Range(0, 6));
 
 TEST(Integrity, SwappedAndZeroedPagesNeverServeAWrongRow) {
   const test::Folder folder;
-  fill(folder / "a.db");
+  fill_with_every_fact(folder / "a.db");
   const Contents original = test::read_all(folder / "a.db", kKeys);
   const std::string pristine = test::read_file(folder / "a.db");
   constexpr std::size_t kPage = 4096;
@@ -221,7 +221,7 @@ TEST(Integrity, SwappedAndZeroedPagesNeverServeAWrongRow) {
 
 TEST(Integrity, TruncatedFilesNeverServeAWrongRow) {
   const test::Folder folder;
-  fill(folder / "a.db");
+  fill_with_every_fact(folder / "a.db");
   const Contents original = test::read_all(folder / "a.db", kKeys);
   const std::string pristine = test::read_file(folder / "a.db");
   std::mt19937_64 random(5);
@@ -243,7 +243,7 @@ TEST(Integrity, TruncatedFilesNeverServeAWrongRow) {
 
 TEST(Integrity, AWriterRefusesADamagedFileAndLeavesItAsItIs) {
   const test::Folder folder;
-  fill(folder / "a.db");
+  fill_with_every_fact(folder / "a.db");
   std::string bytes = test::read_file(folder / "a.db");
   for (std::size_t at = 5 * 4096; at < 6 * 4096; ++at) bytes[at] = 'x';
   test::write_file(folder / "a.db", bytes);

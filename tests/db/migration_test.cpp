@@ -25,7 +25,9 @@ db::Schema version_2() {
         "CREATE TRIGGER more_no_delete BEFORE DELETE ON more BEGIN SELECT raise(ABORT, 'no'); END",
         1, 2}});
 }
-void fill(const fs::path& path) { Store::open(path, Store::Access::read_write)->append(make_run(make_key(1), 1)); }
+void fill_with_one_run(const fs::path& path) {
+  Store::open(path, Store::Access::read_write)->append(make_run(make_key(1), 1));
+}
 std::size_t runs_in(const fs::path& path) {
   const auto store = Store::open(path, Store::Access::lookup_only);
   auto runs = store->runs(make_key(1));
@@ -35,7 +37,7 @@ std::size_t runs_in(const fs::path& path) {
 TEST(Migration, KeepsEveryFactAndACopyOfTheOldFile) {
   const Folder folder;
   const fs::path path = folder / "a.db";
-  fill(path);
+  fill_with_one_run(path);
   const std::string before = test::read_file(path);
   const db::Schema schema = version_2();
   {
@@ -72,7 +74,7 @@ TEST(Migration, KeepsEveryFactAndACopyOfTheOldFile) {
 
 TEST(Migration, GoesThroughEveryVersion) {
   const Folder folder;
-  fill(folder / "a.db");
+  fill_with_one_run(folder / "a.db");
   const db::Schema schema =
       with_steps({{"CREATE TABLE two(x TEXT) STRICT", 1, 1}, {"ALTER TABLE two ADD COLUMN y TEXT", 1, 1}});
   const auto connection = db::open_writer(folder / "a.db", schema);
@@ -82,7 +84,7 @@ TEST(Migration, GoesThroughEveryVersion) {
 
 TEST(Migration, AReaderDoesNotMigrate) {
   const Folder folder;
-  fill(folder / "a.db");
+  fill_with_one_run(folder / "a.db");
   const auto before = test::snapshot(folder.path());
   const db::Schema schema = version_2();
   EXPECT_EQ(db::open_reader(folder / "a.db", schema)->integer("SELECT count(*) FROM run"), 1);
@@ -91,7 +93,7 @@ TEST(Migration, AReaderDoesNotMigrate) {
 
 TEST(Migration, ThatFailsChangesNothing) {
   const Folder folder;
-  fill(folder / "a.db");
+  fill_with_one_run(folder / "a.db");
   const std::string before = test::read_file(folder / "a.db");
   const db::Schema broken =
       with_steps({{"CREATE TABLE good(x TEXT) STRICT; INSERT INTO no_such_table VALUES(1)", 1, 1}});
@@ -117,7 +119,7 @@ TEST(Migration, AWriterThatHasTheFileOpenStopsWriting) {
 
 TEST(Migration, ManyProcessesMigrateOnce) {
   const Folder folder;
-  fill(folder / "a.db");
+  fill_with_one_run(folder / "a.db");
   const db::Schema schema = version_2();
   std::vector<pid_t> children;
   for (int i = 0; i < 8; ++i)

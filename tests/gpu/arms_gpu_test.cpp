@@ -429,6 +429,39 @@ TEST(CudaArms, TiledScalarVersionsGiveTheSameBits) {
   EXPECT_EQ(device.run(arm_named("tiled_scalar_pad4")), device.run(arm_named("tiled_scalar_pad1")));
 }
 
+// The same on layers of a model, from a few rows to many: what tools/gpu_acceptance.sh counts shared-memory accesses
+// of.
+class Padding : public testing::TestWithParam<std::tuple<std::pair<int, int>, Rows>> {};
+TEST_P(Padding, ChangesNoBit) {
+  CROSSOVER_SKIP_WITHOUT_GPU();
+  const auto& [extents, rows] = GetParam();
+  const Problem problem = Fp8BlockLinear{.n = extents.first, .k = extents.second}.problem();
+  const auto workload = fp8_block_linear().workload(problem, Regime{}, gpu()->memory(), rows, 1, 42);
+  std::vector<std::vector<std::uint16_t>> outputs;
+  for (const char* const name : {"tiled_scalar_pad4", "tiled_scalar_pad1"}) {
+    const Arm& arm = arm_named(name);
+    const auto prepared = arm.prepare(problem, workload->weights(0), "", rows);
+    workload->poison(rows);
+    const Arguments arguments = workload->arguments(rows, 0);
+    const Timing timing = gpu()->run({prepared.get(), arguments, rows, {}});
+    ASSERT_TRUE(timing.status.ok()) << timing.status.message;
+    const Check check = workload->check(rows, arm.numerics());
+    EXPECT_TRUE(check.ok) << check.detail;
+    std::vector<std::uint16_t>& y = outputs.emplace_back(static_cast<std::size_t>(rows * extents.first));
+    gpu()->memory().download(y.data(), arguments.outputs[0].data, y.size() * 2);
+  }
+  EXPECT_EQ(outputs[0], outputs[1]);
+}
+INSTANTIATE_TEST_SUITE_P(Scalar, Padding,
+                         testing::Combine(testing::Values(std::pair(2112, 7168), std::pair(7168, 2048),
+                                                          std::pair(4096, 7168)),
+                                          testing::Values(5, 32, 128, 512)),
+                         [](const auto& info) {
+                           const auto& [extents, rows] = info.param;
+                           return "N" + std::to_string(extents.first) + "_K" + std::to_string(extents.second) + "_M" +
+                                  std::to_string(rows);
+                         });
+
 // Default arms are eligible wherever they are the default, and there is one for every row count.
 TEST(CudaArms, DefaultsAreEligible) {
   CROSSOVER_SKIP_WITHOUT_GPU();

@@ -2,6 +2,7 @@
 // A synthetic operation on the fake device, and ways to look at what a measurement left behind.
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -11,6 +12,14 @@
 #include "fake_backend.hpp"
 
 namespace crossover::fake {
+
+inline ArmSpec arm(std::string name, std::function<double(Rows)> ns, double noise = 0.002) {
+  ArmSpec spec;
+  spec.name = std::move(name);
+  spec.ns = std::move(ns);
+  spec.noise = noise;
+  return spec;
+}
 
 struct Bench {
   std::shared_ptr<World> world;

@@ -21,14 +21,6 @@ using testing::SizeIs;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-ArmSpec arm(std::string name, std::function<double(Rows)> ns, double noise = 0.002) {
-  ArmSpec spec;
-  spec.name = std::move(name);
-  spec.ns = std::move(ns);
-  spec.noise = noise;
-  return spec;
-}
-
 // What one round timed, in order. A round ends where an (arm, M) comes again; the default arm comes twice (placebo).
 std::vector<std::vector<Timed>> rounds_of(const FakeBackend& backend, const std::string& default_name) {
   std::vector<std::vector<Timed>> rounds;
@@ -454,7 +446,7 @@ TEST(Rounds, SamplesOfOneRoundShareItsNumber) {
     std::set<std::uint32_t> numbers;
     for (const Round& round : sample.raw) EXPECT_TRUE(numbers.insert(round.number).second);
     if (sample.arm == "b" && sample.role == Role::grid) {
-      EXPECT_EQ(tuning::paired_ratios(sample, *sample_of(run, "a", sample.m)).size(), sample.raw.size());
+      EXPECT_EQ(paired_ratios(sample, *sample_of(run, "a", sample.m)).size(), sample.raw.size());
     }
   }
 }
@@ -536,7 +528,7 @@ TEST(Rounds, DriftDoesNotChangeTheOrderOfArms) {
   const crossover::Run run = bench.measure();
   EXPECT_EQ(run.dirty_mask, 0u);
   for (const Rows m : grid(64, {})) {
-    const Ratio ratio = compare(tuning::paired_ratios(*sample_of(run, "b", m), *sample_of(run, "a", m)), 0.0125);
+    const Ratio ratio = compare(paired_ratios(*sample_of(run, "b", m), *sample_of(run, "a", m)), 0.0125);
     EXPECT_EQ(ratio.comparison, Comparison::win) << m;
     EXPECT_NEAR(ratio.median, 0.97, 0.01) << m;
   }

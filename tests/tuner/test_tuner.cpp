@@ -16,13 +16,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-ArmSpec arm(std::string name, std::function<double(Rows)> ns, double noise = 0.002) {
-  ArmSpec spec;
-  spec.name = std::move(name);
-  spec.ns = std::move(ns);
-  spec.noise = noise;
-  return spec;
-}
 // "a" wins to 16 rows and "b" from 23 on.
 std::vector<ArmSpec> crossing() { return {arm("a", linear(1e5, 1e4)), arm("b", constant(3e5))}; }
 

@@ -20,6 +20,8 @@ int run_device(const Arguments& arguments);
 int run_arms(const Arguments& arguments);
 int run_tune(const Arguments& arguments);
 int run_select(const Arguments& arguments);
+int run_compare(const Arguments& arguments);
+int run_audit_constant(const Arguments& arguments);
 int run_audit_list(const Arguments& arguments);
 int run_audit_show(const Arguments& arguments);
 

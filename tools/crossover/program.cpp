@@ -28,8 +28,11 @@ constexpr Command kCommands[] = {
     {"arms", "", "every arm: class, fingerprint, eligible or why not", run_arms},
     {"tune", "", "measures every eligible arm of a problem and stores the verdict", run_tune},
     {"select", "", "the arm for a problem and a row count, and where the answer comes from", run_select},
+    {"compare", "", "arms timed against each other now, with the interval of their ratio", run_compare},
     {"audit", "list", "every stored verdict", run_audit_list},
     {"audit", "show", "one verdict with its runs and measurements", run_audit_show},
+    {"audit", "constant", "what a constant such as 'this arm from M = 512 on' costs against the table",
+     run_audit_constant},
 };
 
 std::string usage() {
@@ -38,7 +41,7 @@ std::string usage() {
       "Usage: crossover COMMAND [options]\n\n",
       CROSSOVER_VERSION);
   for (const Command& command : kCommands) {
-    text += fmt::format("  {:<12} {}\n", fmt::format("{} {}", command.name, command.action), command.summary);
+    text += fmt::format("  {:<14} {}\n", fmt::format("{} {}", command.name, command.action), command.summary);
   }
   return text +
          "\nEvery command has --help with an example. Exit codes: 0 done; 1 failed on the way; 2 what was asked for "

@@ -2,31 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 namespace crossover::tuning {
 
 bool plausible(double time_ns) noexcept { return std::isfinite(time_ns) && time_ns > 0; }
-
-std::vector<double> paired_ratios(const Sample& a, const Sample& b) {
-  std::map<std::uint32_t, double> times;
-  for (const Round& round : b.raw) {
-    if (counts(round)) {
-      times[round.number] = round.total_ns / b.launches;
-    }
-  }
-  std::vector<double> ratios;
-  for (const Round& round : a.raw) {
-    if (!counts(round)) {
-      continue;
-    }
-    const auto other = times.find(round.number);
-    if (other != times.end()) {
-      ratios.push_back(round.total_ns / a.launches / other->second);
-    }
-  }
-  return ratios;
-}
 
 std::uint64_t dirty_bits(const Sample& sample, const CleanLimits& limits) {
   std::vector<double> times;

@@ -21,9 +21,6 @@ constexpr std::uint64_t bit(Dirty reason) { return static_cast<std::uint64_t>(re
 // Finite and above zero; false for NaN.
 bool plausible(double time_ns) noexcept;
 
-// a/b of every round that counts in both and that both took together (same number). Times are per launch.
-std::vector<double> paired_ratios(const Sample& a, const Sample& b);
-
 // The bits that follow from the sample's own rounds. Implausible rounds are marked as discarded and hold what was read,
 // or 0 for what is not finite; they make the sample `implausible`, and do not count as discarded by the back end.
 std::uint64_t dirty_bits(const Sample& sample, const CleanLimits& limits);

@@ -86,6 +86,12 @@ class Block {
   std::size_t bytes_ = 0;
 };
 
+// What measure_selected() measures, in place of every arm and the grid.
+struct Selection {
+  const Arm* reference = nullptr;
+  std::vector<Rows> rows;  // ascending, unique
+};
+
 // An arm in this run.
 struct Candidate {
   const Arm* arm = nullptr;
@@ -123,13 +129,15 @@ struct Point {
 
 class Measurement {
  public:
+  // `selection`: of options.keep_arms; null: everything.
   Measurement(Backend& backend, const Operation& operation, const Problem& problem, const TuneOptions& options,
-              std::span<const Run> known, const OnProgress& progress)
+              std::span<const Run> known, const OnProgress& progress, const Selection* selection = nullptr)
       : backend_(backend),
         operation_(operation),
         problem_(problem),
         options_(options),
         progress_(progress),
+        selection_(selection),
         begin_ns_(backend.now_ns()),
         budget_ns_(options.budget.count() * 1e9) {
     check_options();
@@ -144,8 +152,11 @@ class Measurement {
     run_.host = host_name();
     run_.seed = options.seed != 0 ? options.seed : random_seed();
     run_.conditions["before"] = backend.conditions();
-    rows_ = grid(options.max_rows, operation.tile_edges(problem));
+    rows_ = selection != nullptr ? selection->rows : grid(options.max_rows, operation.tile_edges(problem));
     run_.arm_set = arm_set(operation, problem, run_.device);
+    if (selection != nullptr) {
+      run_.arm_set.defaults = {{kMaxRows, selection->reference->id().name}};
+    }
     random_ = Random(run_.seed);
     find_candidates(known);
   }
@@ -160,7 +171,7 @@ class Measurement {
     }
     time_rounds(points, kLooks.back());
     finish(points, true);
-    if (left_ns(1) >= kHeldOutShare * budget_ns_) {
+    if (selection_ == nullptr && left_ns(1) >= kHeldOutShare * budget_ns_) {
       measure_held_out();
     }
     collect_attempts();
@@ -212,6 +223,9 @@ class Measurement {
       }
       candidate.keep = std::any_of(options_.keep_arms.begin(), options_.keep_arms.end(),
                                    [&](const std::string& name) { return names_arm(name, arm->id().name); });
+      if (selection_ != nullptr && !candidate.keep) {
+        continue;
+      }
       candidate.config = known_config(known, arm->id());
       candidate.largest = largest_cost(*arm);
       candidates_.push_back(std::move(candidate));
@@ -1064,6 +1078,7 @@ class Measurement {
   const Problem& problem_;
   const TuneOptions& options_;
   const OnProgress& progress_;
+  const Selection* const selection_;
   const std::int64_t begin_ns_;
   const double budget_ns_;
   Run run_;
@@ -1087,6 +1102,27 @@ class Measurement {
 Run measure(Backend& backend, const Operation& operation, const Problem& problem, const TuneOptions& options,
             std::span<const Run> known, const OnProgress& progress) {
   return Measurement(backend, operation, problem, options, known, progress).measure();
+}
+
+Run measure_selected(Backend& backend, const Operation& operation, const Problem& problem, const TuneOptions& options,
+                     const std::vector<std::string>& arms, const std::vector<Rows>& rows, const OnProgress& progress) {
+  if (arms.empty() || rows.empty()) {
+    throw InvalidArgument("a comparison needs arms and row counts");
+  }
+  Selection selection{operation.find(arms.front()), rows};
+  if (selection.reference == nullptr) {
+    throw InvalidArgument("no arm is named " + arms.front() + ": the first arm is what the others are compared with");
+  }
+  std::sort(selection.rows.begin(), selection.rows.end());
+  selection.rows.erase(std::unique(selection.rows.begin(), selection.rows.end()), selection.rows.end());
+  if (selection.rows.front() < 1 || selection.rows.back() > kMaxRows) {
+    throw InvalidArgument("row counts are from 1 to " + std::to_string(kMaxRows));
+  }
+  TuneOptions own = options;
+  own.max_rows = selection.rows.back();
+  own.keep_arms = arms;
+  own.thorough = true;
+  return Measurement(backend, operation, problem, own, {}, progress, &selection).measure();
 }
 
 }  // namespace crossover

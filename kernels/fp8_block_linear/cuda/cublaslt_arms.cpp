@@ -1,7 +1,9 @@
 // dequant_cublaslt, cached_cublaslt and cublaslt_fp8_block: cuBLASLt does the product.
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -51,6 +53,12 @@ void wait(const cuda::OwnedStream& stream, const char* doing) {
   cuda::check(cudaStreamSynchronize(stream.get()), doing);
 }
 
+std::string magnitude(float value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", static_cast<double>(value));
+  return text;
+}
+
 // f16 ends at 65504 and is inexact below 2^-14: a scaled weight beyond would be lost.
 void check_f16_range(const std::string& arm, const Fp8BlockLinear& p, const LayerWeights& layer) {
   if (is_bf16(p)) return;
@@ -66,7 +74,7 @@ void check_f16_range(const std::string& arm, const Fp8BlockLinear& p, const Laye
   constexpr float kLargest = 65504.0f, kSmallest = 0x1p-14f;
   if (largest > kLargest || smallest < kSmallest) {
     throw InvalidArgument(arm + ": f16 cannot hold every scaled weight: their magnitudes reach from " +
-                          std::to_string(smallest) + " to " + std::to_string(largest) + ", f16 has 2^-14 to 65504");
+                          magnitude(smallest) + " to " + magnitude(largest) + ", f16 has 2^-14 to 65504");
   }
 }
 
@@ -219,7 +227,7 @@ class Weight16Arm : public LibraryArm {
 class DequantCublasLt final : public Weight16Arm {
  public:
   DequantCublasLt()
-      : Weight16Arm("dequant_cublaslt", "w16", device_code_fingerprint("dequantise") + version_suffix()) {}
+      : Weight16Arm("dequant_cublaslt", "w16", device_code_fingerprint({"dequantise"}) + version_suffix()) {}
   Cost cost(const Problem& problem, Rows rows) const override {
     const Fp8BlockLinear p = Fp8BlockLinear::from(problem);
     Cost cost = base_cost(p, rows);
@@ -309,7 +317,8 @@ class PreparedCached final : public Prepared {
 
 class CachedCublasLt final : public Weight16Arm {
  public:
-  CachedCublasLt() : Weight16Arm("cached_cublaslt", "w16", device_code_fingerprint("dequantise") + version_suffix()) {}
+  CachedCublasLt()
+      : Weight16Arm("cached_cublaslt", "w16", device_code_fingerprint({"dequantise"}) + version_suffix()) {}
   // The label counts what a launch moves: 2 bytes a weight.
   Cost cost(const Problem& problem, Rows rows) const override {
     const Fp8BlockLinear p = Fp8BlockLinear::from(problem);
@@ -481,7 +490,9 @@ class PreparedFp8Block final : public Prepared {
 
 class CublasLtFp8Block final : public LibraryArm {
  public:
-  CublasLtFp8Block() : LibraryArm("cublaslt_fp8_block", "a8", device_code_fingerprint("quantise") + version_suffix()) {}
+  CublasLtFp8Block()
+      : LibraryArm("cublaslt_fp8_block", "a8", device_code_fingerprint({"quantise", "dequantise"}) + version_suffix()) {
+  }
   Eligibility supports(const Problem& problem, Rows rows, const Device& device) const override {
     Eligibility eligibility = CudaArm::supports(problem, rows, device);
     if (!eligibility) return eligibility;

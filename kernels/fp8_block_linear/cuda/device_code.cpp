@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <initializer_list>
 #include <optional>
 #include <set>
 #include <span>
@@ -42,11 +43,16 @@ unsigned architecture() {
 
 }  // namespace
 
-std::string device_code_fingerprint(std::string_view part) {
-  for (const DeviceCode& code : table()) {
-    if (code.part == part && code.architecture == architecture()) return code.digest;
+std::string device_code_fingerprint(std::initializer_list<std::string_view> parts) {
+  std::string fingerprint;
+  for (const std::string_view part : parts) {
+    std::string digest = "none";  // no device of this host runs it
+    for (const DeviceCode& code : table()) {
+      if (code.part == part && code.architecture == architecture()) digest = code.digest;
+    }
+    fingerprint += (fingerprint.empty() ? "" : ".") + digest;
   }
-  return "none";  // no device of this host runs it
+  return fingerprint;
 }
 
 bool has_code_for(std::string_view compute_capability, std::string& list) {

@@ -174,7 +174,7 @@ GemvPlan gemv_plan(const Fp8BlockLinear& p, bool fast, int multiprocessor_count,
 
 class GemvWarp final : public CudaArm {
  public:
-  GemvWarp() : CudaArm("gemv_warp", "a16", device_code_fingerprint("gemv") + "-1") {}
+  GemvWarp() : CudaArm("gemv_warp", "a16", device_code_fingerprint({"gemv", "dequantise"}) + "-1") {}
   bool batch_invariant() const noexcept override { return true; }
 
   Eligibility supports(const Problem& problem, Rows rows, const Device& device) const override {
@@ -206,7 +206,7 @@ class GemvWarp final : public CudaArm {
 class TiledScalar final : public CudaArm {
  public:
   TiledScalar(std::string_view name, int padding)
-      : CudaArm(name, "a16", device_code_fingerprint("tiled_scalar") + "-1"), padding_(padding) {}
+      : CudaArm(name, "a16", device_code_fingerprint({"tiled_scalar"}) + "-1"), padding_(padding) {}
   bool batch_invariant() const noexcept override { return true; }
   Cost cost(const Problem& problem, Rows rows) const override { return base_cost(Fp8BlockLinear::from(problem), rows); }
   std::unique_ptr<Prepared> prepare(const Problem& problem, const Weights& weights, std::string_view config,
@@ -241,7 +241,7 @@ class TensorCore final : public CudaArm {
  public:
   explicit TensorCore(int tile)
       : CudaArm("tensor_core/" + tile_name(tile), "a16",
-                device_code_fingerprint("tensor_core_" + tile_name(tile)) + "-1"),
+                device_code_fingerprint({"tensor_core_" + tile_name(tile), "dequantise"}) + "-1"),
         tile_(tile) {}
   bool batch_invariant() const noexcept override { return true; }
 

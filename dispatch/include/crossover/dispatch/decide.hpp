@@ -85,6 +85,8 @@ struct Ratio {
 };
 // `alpha` is two-sided, for one look; the caller divides it by the number of rivals.
 Ratio compare(std::span<const double> a_over_b, double alpha);
+// a/b of every round that counts in both and that both took together (same number). Times are per launch.
+std::vector<double> paired_ratios(const Sample& a, const Sample& b);
 // Per look of the protocol (MEASURING.md): four looks at 0.0125.
 inline constexpr double kAlphaPerLook = 0.0125;
 inline constexpr double kTieBand = 0.01;

@@ -43,6 +43,14 @@ std::vector<Rows> grid(Rows max_rows, std::span<const Rows> tile_edges);
 Run measure(Backend& backend, const Operation& operation, const Problem& problem, const TuneOptions& options,
             std::span<const Run> known = {}, const OnProgress& progress = {});
 
+// Times the arms that `arms` names against each other at `rows`, to the end of the budget: nothing is dropped, and
+// every sample that can have them gets the rounds of the last look. The first is what the others are compared with, and
+// is timed twice for that: roles grid and placebo. `arms` are names or families, the first a name; options.max_rows and
+// keep_arms do not matter. The run is a comparison, not evidence: never store it. Throws what measure() does.
+Run measure_selected(Backend& backend, const Operation& operation, const Problem& problem, const TuneOptions& options,
+                     const std::vector<std::string>& arms, const std::vector<Rows>& rows,
+                     const OnProgress& progress = {});
+
 struct Tuning {
   Run run;
   Verdict verdict;  // for the default policy, stored

@@ -452,15 +452,15 @@ TEST_P(Padding, ChangesNoBit) {
   }
   EXPECT_EQ(outputs[0], outputs[1]);
 }
+std::string padding_name(const testing::TestParamInfo<Padding::ParamType>& info) {
+  const auto& [extents, rows] = info.param;
+  return "N" + std::to_string(extents.first) + "_K" + std::to_string(extents.second) + "_M" + std::to_string(rows);
+}
 INSTANTIATE_TEST_SUITE_P(Scalar, Padding,
                          testing::Combine(testing::Values(std::pair(2112, 7168), std::pair(7168, 2048),
                                                           std::pair(4096, 7168)),
                                           testing::Values(5, 32, 128, 512)),
-                         [](const auto& info) {
-                           const auto& [extents, rows] = info.param;
-                           return "N" + std::to_string(extents.first) + "_K" + std::to_string(extents.second) + "_M" +
-                                  std::to_string(rows);
-                         });
+                         padding_name);
 
 // Default arms are eligible wherever they are the default, and there is one for every row count.
 TEST(CudaArms, DefaultsAreEligible) {

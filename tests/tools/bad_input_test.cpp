@@ -140,6 +140,24 @@ std::vector<Case> cases() {
   all.push_back({"DeviceThatIsNotThere", {"device", "--device", "cuda:0"}, "cpu"});
   all.push_back({"UnknownStoredDevice", select_with({"--device", "0123abcd", "--shape", "256,256", "--rows", "1"}),
                  "the database has: none"});
+  const auto compare = [&](const char* name, const char* arms, const char* rows, const char* says) {
+    all.push_back(
+        {std::string("Compare") + name,
+         {"compare", "--device", "cpu", "--shape", "64,64", "--budget", "100ms", "--arms", arms, "--rows", rows},
+         says});
+  };
+  compare("UnknownFirst", "nosuch,host_vector", "1", "nosuch");
+  compare("UnknownSecond", "host_vector,nosuch", "1", "nosuch");
+  compare("OneArm", "host_vector", "1", "beside");
+  compare("OneArmTwice", "host_vector,host_vector", "1", "beside");
+  compare("EmptyArm", "host_vector,", "1", "--arms");
+  compare("RowsZero", "host_vector,host_reference", "0", "--rows");
+  compare("RowsNegative", "host_vector,host_reference", "4,-1", "--rows");
+  compare("RowsNoNumber", "host_vector,host_reference", "4,x", "--rows");
+  compare("RowsTooLarge", "host_vector,host_reference", "99999999999999999999", "--rows");
+  all.push_back({"CompareNoRows", {"compare", "--shape", "64,64", "--arms", "host_vector,host_reference"}, "--rows"});
+  all.push_back({"CompareNoArms", {"compare", "--shape", "64,64", "--rows", "1"}, "--arms"});
+  all.push_back({"CompareNoProblem", {"compare", "--rows", "1", "--arms", "host_vector,host_reference"}, "--shape"});
   return all;
 }
 

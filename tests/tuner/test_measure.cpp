@@ -1061,5 +1061,41 @@ TEST(Rows, BeyondTwoToTheThirtyOneAreRowsLikeAnyOther) {
   EXPECT_THROW(bench.measure(), OutOfMemory);
 }
 
+// --- measure_selected
+// -------------------------------------------------------------------------------------------------
+
+std::vector<ArmSpec> three() {
+  return {arm("a", constant(1e5)), arm("b", constant(9e5)), arm("f/x", constant(3e5)), arm("f/y", constant(4e5))};
+}
+
+TEST(MeasureSelected, TimesTheseArmsAtTheseRowsAndNothingElse) {
+  Bench bench(three());
+  const crossover::Run run = measure_selected(bench.backend, bench.operation, bench.operation.problem(), bench.options,
+                                              {"b", "f"}, {64, 3, 3});
+  for (const char* name : {"b", "f/x", "f/y"}) EXPECT_EQ(rows_of(run, name), (std::set<Rows>{3, 64})) << name;
+  EXPECT_EQ(rows_of(run, "b", Role::placebo), (std::set<Rows>{3, 64}));
+  for (const Sample& sample : run.samples) {
+    EXPECT_NE(sample.arm, "a");
+    EXPECT_NE(sample.role, Role::held_out);
+    EXPECT_EQ(sample.raw.size(), 96u) << sample.arm << ", to the last look though all is decided";
+  }
+  EXPECT_THAT(run.attempts, IsEmpty()) << "nothing is dropped, however slow";
+  EXPECT_EQ(compare(paired_ratios(*sample_of(run, "f/x", 3), *sample_of(run, "b", 3)), 0.05).comparison,
+            Comparison::win);
+}
+
+TEST(MeasureSelected, RefusesWhatItCannotCompare) {
+  Bench bench(three());
+  const auto selected = [&](const std::vector<std::string>& arms, const std::vector<Rows>& rows) {
+    return measure_selected(bench.backend, bench.operation, bench.operation.problem(), bench.options, arms, rows);
+  };
+  EXPECT_THROW(selected({}, {1}), InvalidArgument);
+  EXPECT_THROW(selected({"a"}, {}), InvalidArgument);
+  EXPECT_THROW(selected({"f", "a"}, {1}), InvalidArgument) << "a family is not one arm to compare with";
+  EXPECT_THROW(selected({"a", "nosuch"}, {1}), InvalidArgument);
+  EXPECT_THROW(selected({"a", "b"}, {0}), InvalidArgument);
+  EXPECT_THROW(selected({"a", "b"}, {kMaxRows + 1}), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace crossover::fake

@@ -117,11 +117,27 @@ int run_compare(const Arguments& arguments) {
   const std::vector<Rows> rows = parse_rows(*options->text("rows"));
   if (!options->has("arms")) throw InvalidArgument("compare needs arms: --arms X,Y");
   const std::vector<std::string> arms = parse_names("--arms", *options->text("arms"));
-  if (operation.find(arms.front()) == nullptr) {
+  for (const std::string& name : arms) {
+    const bool known = std::any_of(operation.arms().begin(), operation.arms().end(),
+                                   [&](const Arm* arm) { return names_arm(name, arm->id().name); });
+    if (known && (name != arms.front() || operation.find(name) != nullptr)) continue;
     std::vector<std::string> valid;
     for (const Arm* arm : operation.arms()) valid.push_back(arm->id().name);
-    throw InvalidArgument(fmt::format("unknown arm '{}'; there are: {}", arms.front(), join(valid)));
+    throw InvalidArgument(fmt::format("{} '{}'; there are: {}",
+                                      known ? "the first arm cannot be a family, as is" : "unknown arm", name,
+                                      join(valid)));
   }
+
+  std::vector<std::string> rivals;  // in the order of `arms`, families in that of the operation
+  for (const std::string& name : arms) {
+    for (const Arm* arm : operation.arms()) {
+      const std::string& each = arm->id().name;
+      if (names_arm(name, each) && each != arms.front() &&
+          std::find(rivals.begin(), rivals.end(), each) == rivals.end())
+        rivals.push_back(each);
+    }
+  }
+  if (rivals.empty()) throw InvalidArgument("compare needs an arm beside the first");
 
   TerminalProgress progress;
   progress.title(to_string(normal));
@@ -134,17 +150,6 @@ int run_compare(const Arguments& arguments) {
   tuning.launch_mode = target.regime(*options).launch_mode;
   const Run run = measure_selected(runtime->backend(), operation, normal, tuning, arms, rows, progress.handler());
   progress.clear();
-
-  std::vector<std::string> rivals;  // in the order of `arms`, families in that of the operation
-  for (const std::string& name : arms) {
-    for (const Arm* arm : operation.arms()) {
-      const std::string& each = arm->id().name;
-      if (names_arm(name, each) && each != arms.front() &&
-          std::find(rivals.begin(), rivals.end(), each) == rivals.end())
-        rivals.push_back(each);
-    }
-  }
-  if (rivals.empty()) throw InvalidArgument("compare needs an arm beside the first");
 
   const std::string& reference = arms.front();
   const double alpha = kAlpha / static_cast<double>(rivals.size());

@@ -285,18 +285,28 @@ struct Dispatcher::State {
     return entry;
   }
 
-  // For every segment whose arm takes only multiples of something: what runs at the other row counts.
+  // For every segment whose arm takes only multiples of something: what runs at the other row counts. Where that
+  // changes on the way, the segment is cut.
   void add_alternatives(Bound::State& bound, Compiled& compiled, const Current& now) {
+    const auto takes_all = [](const Compiled::Entry& entry) { return entry.domain.multiple == 1; };
+    if (std::all_of(compiled.entries.begin(), compiled.entries.end(), takes_all)) return;
     Policy policy = bound.policy;
     const auto& disabled = options.overrides.disable_arms;
     policy.disabled.insert(policy.disabled.end(), disabled.begin(), disabled.end());
+    const std::vector<DefaultArm> stand_ins = fallback_arms(now, policy);
+    const auto first_row = [&](std::size_t i) { return i == 0 ? 1 : compiled.up_to[i - 1] + 1; };
     for (std::size_t i = 0; i < compiled.up_to.size(); ++i) {
-      if (compiled.entries[i].domain.multiple == 1) continue;
-      const Rows from = i == 0 ? 1 : compiled.up_to[i - 1] + 1;
-      const PlanSegment otherwise{.up_to = kMaxRows,
-                                  .arm = default_arm(fallback_arms(now, policy), from),
-                                  .config = {},
-                                  .origin = Origin::fallback};
+      const auto stand_in = std::find_if(stand_ins.begin(), stand_ins.end(),
+                                         [&](const DefaultArm& each) { return each.up_to >= first_row(i); });
+      if (takes_all(compiled.entries[i]) || stand_in->up_to >= compiled.up_to[i]) continue;
+      const auto at = static_cast<std::ptrdiff_t>(i);
+      compiled.up_to.insert(compiled.up_to.begin() + at, stand_in->up_to);
+      compiled.entries.insert(compiled.entries.begin() + at, Compiled::Entry(compiled.entries[i]));
+    }
+    for (std::size_t i = 0; i < compiled.up_to.size(); ++i) {
+      if (takes_all(compiled.entries[i])) continue;
+      const PlanSegment otherwise{
+          .up_to = kMaxRows, .arm = default_arm(stand_ins, first_row(i)), .config = {}, .origin = Origin::fallback};
       compiled.entries[i].otherwise = static_cast<std::uint32_t>(compiled.entries.size());
       compiled.entries.push_back(entry_for(bound, compiled, otherwise, {}));
     }

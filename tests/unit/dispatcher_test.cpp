@@ -25,7 +25,9 @@ class Twice final : public Operation {
       if (!domain_.contains(rows)) return Eligibility::no("odd row count");
       return {true, "", domain_};
     }
-    Cost cost(const Problem&, Rows rows) const override { return {.workspace_bytes = static_cast<std::size_t>(rows)}; }
+    Cost cost(const Problem&, Rows rows) const override {
+      return {.workspace_bytes = static_cast<std::size_t>(rows * workspace_per_row_)};
+    }
     std::unique_ptr<Prepared> prepare(const Problem&, const Weights&, std::string_view config, Rows) const override {
       ++operation_.prepared;
       if (operation_.refuse == id_.name && !config.empty())
@@ -44,6 +46,7 @@ class Twice final : public Operation {
     ArmId id_;
     Twice& operation_;
     RowDomain domain_;
+    Rows workspace_per_row_ = 1;
   };
 
   std::string_view name() const noexcept override { return "twice"; }
@@ -247,6 +250,20 @@ TEST_F(DispatcherTest, RowsOutsideAnArmsDomainGoToTheDefaultArm) {
   EXPECT_EQ(bound.select(100).arm->id().name, "large");
   EXPECT_EQ(bound.select(101).arm->id().name, "small");
   EXPECT_EQ(bound.select(101).origin, Origin::fallback);
+}
+
+TEST_F(DispatcherTest, OutsideAnArmsDomainTheWorkspaceIsKeptToAsWell) {
+  Twice::Arm2 spare{{"spare", "f1"}, twice};
+  spare.workspace_per_row_ = twice.large_.workspace_per_row_ = 0;
+  twice.large_.domain_ = {.min = 2, .max = kMaxRows, .multiple = 2};
+  twice.list_.push_back(&spare);
+  spec.arms.push_back({.name = "spare", .time_ns = synthetic::line(90000, 100)});
+  learn();
+  Dispatcher dispatcher(machine, source, &on_miss, options());
+  const Bound bound = dispatcher.bind(twice, synthetic::problem(), {}, {.workspace_bytes = 100});
+  for (const Rows rows : {64, 66, 100, 102, 256}) EXPECT_EQ(bound.select(rows).arm->id().name, "large") << rows;
+  for (const Rows rows : {65, 99}) EXPECT_EQ(bound.select(rows).arm->id().name, "small") << rows;
+  for (const Rows rows : {101, 255, 257}) EXPECT_EQ(bound.select(rows).arm->id().name, "spare") << rows;
 }
 
 TEST_F(DispatcherTest, ABrokenDatabaseCostsNothingButTheTuning) {

@@ -172,7 +172,9 @@ struct Dispatcher::State {
   Resolution resolved(const Operation& operation, const Problem& problem, const Regime& regime, const Policy& policy,
                       const std::vector<std::string>& unrestorable = {}) {
     try {
-      return resolved_from(source, operation, problem, regime, policy, unrestorable);
+      Resolution resolution = resolved_from(source, operation, problem, regime, policy, unrestorable);
+      if (resolution.miss && !options.no_database.empty()) resolution.why = options.no_database;
+      return resolution;
     } catch (const StoreError& error) {
       warn(error.what());
       NoEvidence nothing;
@@ -237,7 +239,8 @@ struct Dispatcher::State {
     }
     if (resolution.miss && mode() == MissMode::error && !options.overrides.force_arm)
       throw NoVerdict("no verdict for " + to_string(problem) + ": " + resolution.why,
-                      "run `crossover tune`, or set CROSSOVER_ON_MISS=fallback");
+                      std::string(options.no_database.empty() ? "run `crossover tune`" : "name another database") +
+                          ", or set CROSSOVER_ON_MISS=fallback");
     return resolution;
   }
 

@@ -26,9 +26,13 @@ class Unusable : public ::testing::Test {
     EXPECT_EQ(select.json()["origin"], "fallback");
     EXPECT_THAT(select.err, StartsWith("crossover: warning: "));
     EXPECT_EQ(std::count(select.err.begin(), select.err.end(), '\n'), 1) << select.err;
-    const Output strict =
-        run({"select", "--shape", "256,256", "--rows", "7", "--db", database_}, {{"CROSSOVER_ON_MISS", "error"}});
-    EXPECT_EQ(strict.code, 3) << strict.err;
+    const std::size_t from = std::string("crossover: warning: ").size();
+    const std::string cause = select.err.substr(from, select.err.find("; going on without") - from);
+    for (const Environ& environment : {Environ{{"CROSSOVER_ON_MISS", "error"}}, Environ{{"CROSSOVER_FROZEN", "1"}}}) {
+      const Output strict = run({"select", "--shape", "256,256", "--rows", "7", "--db", database_}, environment);
+      EXPECT_EQ(strict.code, 3) << strict.err;
+      EXPECT_THAT(strict.err.substr(strict.err.find('\n') + 1), HasSubstr(cause));
+    }
     for (const std::vector<std::string>& arguments :
          {std::vector<std::string>{"tune", "--shape", "64,64", "--max-rows", "2", "--budget", "100ms", "--db",
                                    database_},

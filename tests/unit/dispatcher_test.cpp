@@ -277,6 +277,25 @@ TEST_F(DispatcherTest, ABrokenDatabaseCostsNothingButTheTuning) {
   EXPECT_THAT(warnings, testing::ElementsAre("the database is broken"));
 }
 
+TEST_F(DispatcherTest, AMissWithoutADatabaseSaysWhyThereIsNone) {
+  DispatcherOptions without = options(MissMode::error);
+  without.no_database = "the database is a folder";
+  const auto complaint = [&] {
+    try {
+      Dispatcher(machine, source, &on_miss, without).bind(twice, synthetic::problem(), {});
+    } catch (const NoVerdict& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(complaint(), HasSubstr("the database is a folder"));
+  without.on_miss = MissMode::fallback;
+  without.overrides.frozen = true;
+  EXPECT_THAT(complaint(), HasSubstr("the database is a folder"));
+  learn();  // what is measured stays in memory, and is no miss
+  EXPECT_EQ(complaint(), "");
+}
+
 TEST_F(DispatcherTest, AFailingTunerCostsNothingButTheTuning) {
   TestMiss failing{[] { throw std::runtime_error("no memory"); }};
   Dispatcher dispatcher(machine, source, &failing, options(MissMode::tune));

@@ -136,6 +136,9 @@ void check_header(Connection& connection) {
   // A crash while the file was created: its journal says that the file was empty.
   if (all_zero && has_bytes(journal_of(connection.path()))) return;
   if (std::memcmp(header.data(), "SQLite format 3", 16) != 0) connection.fail(SQLITE_NOTADB);
+  if (const std::int64_t bytes = connection.file_bytes(); bytes < std::ssize(header))
+    throw Damaged("The database " + connection.path().string() + ": is truncated: it ends after " +
+                  std::to_string(bytes) + " bytes");
   const auto application = (std::uint32_t{header[68]} << 24) | (std::uint32_t{header[69]} << 16) |
                            (std::uint32_t{header[70]} << 8) | std::uint32_t{header[71]};
   if (application != static_cast<std::uint32_t>(kApplicationId))

@@ -286,6 +286,16 @@ TEST(Files, ATextFileIsRefused) {
   }
 }
 
+TEST(Files, AFileThatEndsInItsHeaderIsNoDatabase) {
+  const Folder folder;
+  fill(folder / "a.db");
+  const std::string whole = test::read_file(folder / "a.db");
+  for (const std::size_t size : {1, 15, 16, 50, 71, 99}) {
+    test::write_file(folder / "b.db", whole.substr(0, size));
+    expect_refused(folder, folder / "b.db", size < 15 ? "is not a SQLite database" : "is truncated");
+  }
+}
+
 // TensorRT#2144: a foreign cache aborts the build.
 TEST(Files, TensorRT2144AnotherApplicationsDatabaseIsRefused) {
   const Folder folder;

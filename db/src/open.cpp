@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstring>
 #include <system_error>
 #include <thread>
@@ -32,6 +33,8 @@ std::string error_text(int error) { return std::generic_category().message(error
 
 enum class Kind { absent, empty, file };
 
+fs::path journal_of(const fs::path& database) { return database.string() + "-journal"; }
+
 // What lies at `path`, without following a link there. Throws for anything that cannot be a database.
 Kind inspect(const fs::path& path) {
   struct stat status {};
@@ -51,6 +54,9 @@ fs::path resolve(const fs::path& path) {
   if (path.empty()) throw StoreError("The database has no path", "Set CROSSOVER_DB, XDG_DATA_HOME or HOME.");
   if (!path.has_filename()) fail(path, "is a folder, not a file");
   if (path.native().find('\0') != std::string::npos) fail(path.c_str(), "its path contains a zero byte");
+  const auto too_long = [](const fs::path& name) { return name.native().size() > NAME_MAX; };
+  if (too_long(journal_of(path.filename())) || std::any_of(path.begin(), path.end(), too_long))
+    fail(path, "a name in its path is too long");
   std::error_code error;
   const fs::path absolute = fs::absolute(path, error);
   if (error) fail(path, "the current folder cannot be read: " + error.message());
@@ -119,8 +125,6 @@ class CreationLock {
  private:
   int descriptor_ = -1;
 };
-
-fs::path journal_of(const fs::path& database) { return database.string() + "-journal"; }
 
 bool has_bytes(const fs::path& path) {
   struct stat status {};
@@ -256,6 +260,17 @@ std::unique_ptr<Connection> open_writer(const fs::path& path, const Schema& sche
   check_structure(*connection);
   connection->allow_triggers();
   return connection;
+}
+
+void check_creatable(const fs::path& path) {
+  const fs::path resolved = resolve(path);
+  create_folders(resolved.parent_path(), resolved);
+  const fs::path trial = resolved.string() + ".trial";
+  if (::mknod(trial.c_str(), S_IFREG | kFileMode, 0) == 0) {
+    ::unlink(trial.c_str());
+  } else if (errno != EEXIST) {
+    fail(resolved, "it cannot be created: " + error_text(errno));
+  }
 }
 
 std::unique_ptr<Connection> open_memory(const Schema& schema) {

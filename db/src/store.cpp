@@ -743,6 +743,16 @@ std::uint64_t Store::generation() {
   Store* const kept = state_->kept();
   return state_->generation() + (kept != nullptr ? kept->generation() : 0);
 }
+void Store::require_writable() {
+  std::error_code error;
+  const bool missing = !state_->in_memory && !std::filesystem::exists(state_->path, error);
+  if (missing && state_->access == Access::read_write) {
+    check_creatable(state_->path);
+  } else {
+    state_->write([](Connection&) { return false; });
+  }
+}
+
 Id Store::keep(const Run& run) { return state_->keeper().append(run); }
 Id Store::keep(const Verdict& verdict) { return state_->keeper().put(verdict); }
 std::vector<std::string> Store::warnings() { return state_->take_warnings(); }

@@ -245,6 +245,33 @@ TEST(Files, AFolderThatCannotBeCreatedIsAnError) {
   EXPECT_FALSE(fs::exists(folder / "x"));
 }
 
+TEST(Files, WhatCannotBeWrittenIsKnownBeforeThereIsAnythingToWrite) {
+  const Folder folder;
+  const auto fault = [](const fs::path& path) {
+    return test::store_error([&] { Store::open(path, Access::read_write)->require_writable(); });
+  };
+  EXPECT_EQ(fault(folder / "x" / "a.db"), "");
+  EXPECT_TRUE(fs::is_empty(folder / "x")) << "no file yet";
+  fill(folder / "x" / "a.db");
+  EXPECT_EQ(fault(folder / "x" / "a.db"), "");
+  EXPECT_TRUE(answers(folder / "x" / "a.db"));
+  fs::create_symlink(folder / "nowhere", folder / "dangling");
+  for (const fs::path& path : {folder / "dangling" / "a.db", fs::path("/proc/nosuch/a.db"), fs::path("/proc/a.db")})
+    EXPECT_THAT(fault(path), HasSubstr("cannot be created")) << path;
+  EXPECT_THAT(test::store_error([&] { Store::open(folder / "b.db", Access::lookup_only)->require_writable(); }),
+              HasSubstr("lookups only"));
+  Store::in_memory()->require_writable();
+  fs::permissions(folder / "x", fs::perms(0555));
+  fs::permissions(folder.path(), fs::perms(0755));
+  EXPECT_EQ(test::in_child([&] {
+              test::become_nobody();
+              EXPECT_THAT(fault(folder / "x" / "b.db"), HasSubstr("cannot be created: Permission denied"));
+              return 0;
+            }),
+            0);
+  fs::permissions(folder / "x", fs::perms(0755));
+}
+
 TEST(Files, AReadOnlyFileIsAnErrorForAWriter) {
   const Folder folder;
   fill(folder / "a.db");
@@ -390,6 +417,16 @@ TEST(Files, WhatIsNotAFileIsRefused) {
   const Failures below = failures(folder / "file" / "a.db");
   EXPECT_THAT(below.lookup, HasSubstr("Not a directory"));
   EXPECT_THAT(below.write, HasSubstr("Not a directory"));
+}
+
+// SQLite's journal has the longest name of the files beside a database.
+TEST(Files, ANameThatIsTooLongIsRefused) {
+  const Folder folder;
+  fill(folder / std::string(247, 'a'));
+  EXPECT_TRUE(answers(folder / std::string(247, 'a')));
+  for (const std::size_t size : {248, 251, 255, 256, 5000})
+    expect_refused(folder, folder / std::string(size, 'a'), "a name in its path is too long");
+  expect_refused(folder, folder / "x" / std::string(256, 'a') / "a.db", "a name in its path is too long");
 }
 
 TEST(Files, NamesThatSqliteCouldMisreadAreJustNames) {

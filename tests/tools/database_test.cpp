@@ -162,6 +162,29 @@ TEST_F(Unusable, LlmDIssue1430AReadOnlyFolderStillGivesTheTunedAnswer) {
   EXPECT_EQ(snapshot(folder_.path()), before);
 }
 
+TEST_F(Unusable, APathThatCannotBecomeADatabaseIsFoundBeforeMeasuring) {
+  write_file(folder_ / "file", "x");
+  const auto before = snapshot(folder_.path());
+  const Folder links;
+  std::filesystem::create_symlink(links / "nowhere", links / "dangling");
+  std::vector<std::string> paths{"/proc/nosuch/tuning.db", "/proc/tuning.db", links / "dangling" / "tuning.db"};
+  for (const std::size_t length : {248, 251, 255, 256, 5000}) paths.push_back(folder_ / std::string(length, 'a'));
+  for (const std::string& below :
+       {std::string("file"), std::string("file/x"), std::string(256, 'a'), std::string("x/") + std::string(256, 'a')})
+    paths.push_back(folder_ / below / "tuning.db");
+  for (const std::string& path : paths) {
+    const Output tune = run({"tune", "--shape", "64,64", "--max-rows", "2", "--budget", "100ms", "--db", path});
+    EXPECT_EQ(tune.code, 1) << path;
+    EXPECT_EQ(tune.out, "") << "found out before anything was measured";
+    EXPECT_THAT(tune.err, StartsWith("crossover: "));
+    EXPECT_THAT(tune.err, HasSubstr(path));
+    EXPECT_EQ(std::count(tune.err.begin(), tune.err.end(), '\n'), 1) << tune.err;
+  }
+  EXPECT_EQ(snapshot(folder_.path()), before);
+  const std::string longest = folder_ / std::string(247, 'a');
+  EXPECT_EQ(run({"tune", "--shape", "64,64", "--max-rows", "2", "--budget", "100ms", "--db", longest}).code, 0);
+}
+
 TEST_F(Unusable, NoHomeIsNoDatabase) {
   const Output select = run({"select", "--shape", "256,256", "--rows", "7", "--json"}, {{"HOME", ""}});
   EXPECT_EQ(select.code, 0) << select.err;

@@ -88,8 +88,7 @@ void require_writable(Runtime& runtime) {
     throw StoreError(fmt::format("{} cannot be written: the folder {} is read-only", path.string(), folder.string()),
                      "name another file with --db or CROSSOVER_DB");
   }
-  // A write transaction that changes nothing: there is no such request.
-  if (std::filesystem::exists(path, error)) runtime.store().served({});
+  runtime.store().require_writable();
 }
 
 // A request is served by a tuning that went as far, however it came about.

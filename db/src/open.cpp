@@ -206,32 +206,43 @@ void migrate(Connection& connection, const Schema& schema, int version) {
   transaction.commit();
 }
 
+std::unique_ptr<Connection> open_existing(const fs::path& path, Connection::Mode mode, const Schema& schema,
+                                          bool for_writing) {
+  auto connection = std::make_unique<Connection>(path, mode);
+  check_header(*connection);
+  const Transaction transaction(*connection, Transaction::Kind::read);
+  validate(*connection, schema, for_writing);
+  check_length(*connection);
+  return connection;
+}
+
+// What may not be written is refused before a lock file lies beside it.
+void check_before_lock(const fs::path& path, const Schema& schema) {
+  try {
+    open_existing(path, Connection::Mode::read_only, schema, true);
+  } catch (const UnfinishedWrite&) {
+    // It is rolled back under the lock, and then looked at again.
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Connection> open_reader(const fs::path& path, const Schema& schema) {
   const fs::path resolved = resolve(path);
   if (inspect(resolved) != Kind::file) return nullptr;
-  const auto open = [&](Connection::Mode mode) {
-    auto connection = std::make_unique<Connection>(resolved, mode);
-    check_header(*connection);
-    const Transaction transaction(*connection, Transaction::Kind::read);
-    validate(*connection, schema, false);
-    check_length(*connection);
-    return connection;
-  };
   try {
-    return open(Connection::Mode::read_only);
+    return open_existing(resolved, Connection::Mode::read_only, schema, false);
   } catch (const UnfinishedWrite&) {
     // SQLite takes a journal that it may not open for one that must be rolled back. One of no bytes is what every
     // commit leaves; then nothing is unfinished.
     if (has_bytes(journal_of(resolved))) throw;
-    return open(Connection::Mode::read_only_immutable);
+    return open_existing(resolved, Connection::Mode::read_only_immutable, schema, false);
   }
 }
 
 std::unique_ptr<Connection> open_writer(const fs::path& path, const Schema& schema) {
   const fs::path resolved = resolve(path);
-  inspect(resolved);
+  if (inspect(resolved) == Kind::file) check_before_lock(resolved, schema);
   create_folders(resolved.parent_path(), resolved);
   std::unique_ptr<Connection> connection;
   {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "command.hpp"
 #include "host.hpp"
@@ -156,6 +157,20 @@ void add_explanation(Document& document, const Explanation& explanation, const R
   document.blocks.emplace_back(std::move(fields));
 }
 
+// Of two values for the same thing the order would decide.
+void require_consistent(const std::vector<std::string>& assumptions) {
+  std::map<std::string, std::string> seen;  // by what they are about
+  for (const std::string& each : assumptions) {
+    constexpr std::string_view kNewArm = "new_arm=";
+    std::string about = each.substr(0, each.find('='));
+    if (each.starts_with(kNewArm)) about = "arm:" + each.substr(kNewArm.size());
+    const auto [earlier, first] = seen.emplace(about, each);
+    if (!first && earlier->second != each) {
+      throw InvalidArgument(fmt::format("--assume {} and --assume {} contradict each other", earlier->second, each));
+    }
+  }
+}
+
 // The library's answer to a miss, for a device that is not here.
 void handle_stored_miss(Runtime& runtime, const EvidenceKey& key, const Resolution& resolution, MissMode mode,
                         const TuneOptions& tuning) {
@@ -204,6 +219,7 @@ int run_select(const Arguments& arguments) {
   const Problem problem = operation.normalise(*asked);
   const TuneOptions tuning = options->tuning();
   const std::vector<std::string> assumptions = options->texts("assume");
+  require_consistent(assumptions);
 
   Overrides overrides = Overrides::from_environment();
   MissMode mode = overrides.on_miss.value_or(MissMode::fallback);

@@ -220,7 +220,8 @@ struct Dispatcher::State {
   Resolution lookup(const Operation& operation, const Problem& problem, const Regime& regime, const Policy& policy,
                     bool* tuned) {
     Resolution resolution = resolved(operation, problem, regime, policy);
-    const bool can_act = on_miss != nullptr && (mode() == MissMode::tune || mode() == MissMode::record);
+    const bool can_act =
+        on_miss != nullptr && !options.overrides.frozen && (mode() == MissMode::tune || mode() == MissMode::record);
     if (resolution.wants_tuning && can_act) {
       Device device = machine.device();
       const Miss miss{.operation = &operation,

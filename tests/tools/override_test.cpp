@@ -138,6 +138,22 @@ TEST_F(Override, Frozen) {
   EXPECT_EQ(select("1000", {{"CROSSOVER_FROZEN", "1"}, {"CROSSOVER_FORCE_ARM", kSlow}}).code, 0);
 }
 
+TEST_F(Override, FrozenWritesNothing) {
+  const auto before = snapshot(folder_.path());
+  for (const char* mode : {"record", "tune"}) {
+    for (const std::string& database : {database_, (folder_ / "new.db").string()}) {
+      const Output miss =
+          run({"select", "--shape", "64,64", "--rows", "2", "--max-rows", "2", "--budget", "100ms", "--db", database},
+              {{"CROSSOVER_FROZEN", "1"}, {"CROSSOVER_ON_MISS", mode}});
+      EXPECT_EQ(miss.code, 3) << mode << ": " << miss.err;
+      EXPECT_EQ(miss.out, "");
+    }
+    EXPECT_EQ(choice("7", {{"CROSSOVER_FROZEN", "1"}, {"CROSSOVER_ON_MISS", mode}}), choice("7"))
+        << "a provisional verdict is not asked for again";
+  }
+  EXPECT_EQ(snapshot(folder_.path()), before);
+}
+
 TEST_F(Override, SetToNothingIsNotSet) {
   EXPECT_EQ(choice("7", {{"CROSSOVER_FORCE_ARM", ""},
                          {"CROSSOVER_THRESHOLD", ""},

@@ -329,6 +329,19 @@ TEST_F(DispatcherTest, FrozenAcceptsOnlyWhatHolds) {
   EXPECT_EQ(dispatcher.bind(twice, synthetic::problem(), {}).select(5).origin, Origin::forced);
 }
 
+TEST_F(DispatcherTest, FrozenNeitherMeasuresNorRecords) {
+  for (const MissMode mode : {MissMode::tune, MissMode::record}) {
+    DispatcherOptions frozen = options(mode);
+    frozen.overrides.frozen = true;
+    source.stored.clear();
+    source.made.clear();
+    EXPECT_THROW(Dispatcher(machine, source, &on_miss, frozen).bind(twice, synthetic::problem(), {}), NoVerdict);
+    learn();  // provisional
+    Dispatcher(machine, source, &on_miss, frozen).bind(twice, synthetic::problem(), {});
+    EXPECT_EQ(on_miss.tuned + on_miss.recorded, 0);
+  }
+}
+
 TEST_F(DispatcherTest, BoundOutlivesTheDispatcher) {
   learn();
   auto dispatcher = std::make_unique<Dispatcher>(machine, source, &on_miss, options());

@@ -224,7 +224,8 @@ int run_select(const Arguments& arguments) {
   Overrides overrides = Overrides::from_environment();
   MissMode mode = overrides.on_miss.value_or(MissMode::fallback);
   bool writes = mode == MissMode::tune || mode == MissMode::record;
-  if (writes && !assumptions.empty()) {  // what is not so cannot be measured, and asks for nothing
+  // What is not so cannot be measured, and asks for nothing; what is frozen stays as it is.
+  if (writes && (!assumptions.empty() || overrides.frozen)) {
     overrides.on_miss = mode = MissMode::fallback;
     writes = false;
   }

@@ -206,11 +206,8 @@ void get(const json& from, std::optional<Value>& to) {
 
 template <class Element>
 void get(const json& from, std::vector<Element>& to);
-void get(const json& from, Conditions& to) {
-  if (!from.is_object()) throw Malformed("an object expected");
-  for (const auto& [name, value] : from.get_ref<const json::object_t&>()) get(value, to[name]);
-}
-void get(const json& from, std::map<std::string, Conditions>& to) {
+template <class Value>
+void get(const json& from, std::map<std::string, Value>& to) {
   if (!from.is_object()) throw Malformed("an object expected");
   for (const auto& [name, value] : from.get_ref<const json::object_t&>()) get(value, to[name]);
 }
@@ -272,6 +269,39 @@ void get(const json& from, Crossover& to) {
       .read("m_low", to.m_low)
       .read("to_arm", to.to_arm)
       .done();
+}
+
+template <>
+void get(const json& from, Device& to) {
+  Fields(from)
+      .read("compute_capability", to.compute_capability)
+      .read("kind", to.kind)
+      .read("l2_bytes", to.l2_bytes)
+      .read("memory_gib", to.memory_gib)
+      .read("model", to.model)
+      .read("sm_count", to.sm_count)
+      .done();
+}
+template <>
+void get(const json& from, ArmSet& to) {
+  Fields(from).read("arms", to.arms).read("defaults", to.defaults).read("numerics", to.numerics).done();
+}
+template <>
+void get(const json& from, Policy& to) {
+  Fields(from)
+      .read("allow", to.allow)
+      .read("arms", to.arms)
+      .read("batch_invariant", to.batch_invariant)
+      .read("cached_bytes", to.cached_bytes)
+      .read("disabled", to.disabled)
+      .read("extrapolate", to.extrapolate)
+      .read("max_error", to.max_error)
+      .read("workspace_bytes", to.workspace_bytes)
+      .done();
+}
+template <>
+void get(const json& from, HeldOut& to) {
+  Fields(from).read("max_regret", to.max_regret).read("mean_regret", to.mean_regret).read("points", to.points).done();
 }
 
 template <class Element>
@@ -348,29 +378,11 @@ std::string encode(const Device& device) {
       .field("sm_count", device.sm_count)
       .str();
 }
-Device decode_device(std::string_view text) {
-  Device device;
-  const json document = parse(text);
-  Fields(document)
-      .read("compute_capability", device.compute_capability)
-      .read("kind", device.kind)
-      .read("l2_bytes", device.l2_bytes)
-      .read("memory_gib", device.memory_gib)
-      .read("model", device.model)
-      .read("sm_count", device.sm_count)
-      .done();
-  return device;
-}
 
 std::string encode(const std::map<std::string, std::string>& fields) {
   Object object;
   for (const auto& [name, value] : fields) object.field(name, value);
   return object.str();
-}
-std::map<std::string, std::string> decode_fields(std::string_view text) {
-  std::map<std::string, std::string> fields;
-  get(parse(text), fields);
-  return fields;
 }
 
 std::string encode(const std::map<std::string, Conditions>& conditions) {
@@ -378,20 +390,9 @@ std::string encode(const std::map<std::string, Conditions>& conditions) {
   for (const auto& [when, fields] : conditions) object.json(when, encode(fields));
   return object.str();
 }
-std::map<std::string, Conditions> decode_conditions(std::string_view text) {
-  std::map<std::string, Conditions> conditions;
-  get(parse(text), conditions);
-  return conditions;
-}
 
 std::string encode(const Problem& problem) {
   return Object().json("attributes", encode(problem.attributes)).field("operation", problem.operation).str();
-}
-Problem decode_problem(std::string_view text) {
-  Problem problem;
-  const json document = parse(text);
-  Fields(document).read("attributes", problem.attributes).read("operation", problem.operation).done();
-  return problem;
 }
 
 std::string encode(const Regime& regime) {
@@ -400,18 +401,6 @@ std::string encode(const Regime& regime) {
       .field("l2", to_string(regime.l2))
       .field("launch_mode", to_string(regime.launch_mode))
       .str();
-}
-Regime decode_regime(std::string_view text) {
-  std::string launch_mode, l2;
-  Regime regime;
-  const json document = parse(text);
-  Fields(document).read("fill", regime.fill).read("l2", l2).read("launch_mode", launch_mode).done();
-  const auto mode = launch_mode_from(launch_mode);
-  const auto state = l2_state_from(l2);
-  if (!mode || !state) throw Malformed("an unknown launch mode or L2 state");
-  regime.launch_mode = *mode;
-  regime.l2 = *state;
-  return regime;
 }
 
 std::string encode(const ArmSet& set) {
@@ -440,12 +429,6 @@ std::string encode(const ArmSet& set) {
                   }))
       .str();
 }
-ArmSet decode_arm_set(std::string_view text) {
-  ArmSet set;
-  const json document = parse(text);
-  Fields(document).read("arms", set.arms).read("defaults", set.defaults).read("numerics", set.numerics).done();
-  return set;
-}
 
 std::string encode(const Policy& policy) {
   Object object;
@@ -459,21 +442,6 @@ std::string encode(const Policy& policy) {
   object.field("workspace_bytes", policy.workspace_bytes);
   return object.str();
 }
-Policy decode_policy(std::string_view text) {
-  Policy policy;
-  const json document = parse(text);
-  Fields(document)
-      .read("allow", policy.allow)
-      .read("arms", policy.arms)
-      .read("batch_invariant", policy.batch_invariant)
-      .read("cached_bytes", policy.cached_bytes)
-      .read("disabled", policy.disabled)
-      .read("extrapolate", policy.extrapolate)
-      .read("max_error", policy.max_error)
-      .read("workspace_bytes", policy.workspace_bytes)
-      .done();
-  return policy;
-}
 
 std::string encode(const std::vector<Segment>& segments) {
   return array(segments, [](std::string& out, const Segment& segment) {
@@ -484,11 +452,6 @@ std::string encode(const std::vector<Segment>& segments) {
                .field("to", segment.to)
                .str();
   });
-}
-std::vector<Segment> decode_segments(std::string_view text) {
-  std::vector<Segment> segments;
-  get(parse(text), segments);
-  return segments;
 }
 
 std::string encode(const std::vector<Crossover>& crossovers) {
@@ -502,11 +465,6 @@ std::string encode(const std::vector<Crossover>& crossovers) {
                .str();
   });
 }
-std::vector<Crossover> decode_crossovers(std::string_view text) {
-  std::vector<Crossover> crossovers;
-  get(parse(text), crossovers);
-  return crossovers;
-}
 
 std::string encode(const HeldOut& held_out) {
   return Object()
@@ -515,25 +473,26 @@ std::string encode(const HeldOut& held_out) {
       .field("points", held_out.points)
       .str();
 }
-HeldOut decode_held_out(std::string_view text) {
-  HeldOut held_out;
-  const json document = parse(text);
-  Fields(document)
-      .read("max_regret", held_out.max_regret)
-      .read("mean_regret", held_out.mean_regret)
-      .read("points", held_out.points)
-      .done();
-  return held_out;
-}
 
 std::string encode(const std::vector<Id>& ids) {
   return array(ids, [](std::string& out, const Id& id) { out += '"' + id.hex() + '"'; });
 }
-std::vector<Id> decode_ids(std::string_view text) {
-  std::vector<Id> ids;
-  get(parse(text), ids);
-  return ids;
+
+template <class Value>
+Value decode(std::string_view text) {
+  Value value;
+  get(parse(text), value);
+  return value;
 }
+template Device decode(std::string_view);
+template std::map<std::string, std::string> decode(std::string_view);
+template std::map<std::string, Conditions> decode(std::string_view);
+template ArmSet decode(std::string_view);
+template Policy decode(std::string_view);
+template std::vector<Segment> decode(std::string_view);
+template std::vector<Crossover> decode(std::string_view);
+template HeldOut decode(std::string_view);
+template std::vector<Id> decode(std::string_view);
 
 }  // namespace codec
 

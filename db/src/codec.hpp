@@ -67,17 +67,9 @@ std::string encode(const std::vector<Crossover>& crossovers);
 std::string encode(const HeldOut& held_out);
 std::string encode(const std::vector<Id>& ids);
 
-Device decode_device(std::string_view text);
-std::map<std::string, std::string> decode_fields(std::string_view text);
-std::map<std::string, Conditions> decode_conditions(std::string_view text);
-Problem decode_problem(std::string_view text);
-Regime decode_regime(std::string_view text);
-ArmSet decode_arm_set(std::string_view text);
-Policy decode_policy(std::string_view text);
-std::vector<Segment> decode_segments(std::string_view text);
-std::vector<Crossover> decode_crossovers(std::string_view text);
-HeldOut decode_held_out(std::string_view text);
-std::vector<Id> decode_ids(std::string_view text);
+// What encode made: a Device, a map, an ArmSet, a Policy, a HeldOut, a vector. Throws Malformed.
+template <class Value>
+Value decode(std::string_view text);
 
 bool is_utf8(std::string_view text) noexcept;
 // `text` with every byte that is not part of well-formed UTF-8 replaced by U+FFFD: for sentences, never for names.

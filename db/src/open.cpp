@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstring>
 #include <system_error>
 #include <thread>
@@ -32,6 +33,8 @@ std::string error_text(int error) { return std::generic_category().message(error
 
 enum class Kind { absent, empty, file };
 
+fs::path journal_of(const fs::path& database) { return database.string() + "-journal"; }
+
 // What lies at `path`, without following a link there. Throws for anything that cannot be a database.
 Kind inspect(const fs::path& path) {
   struct stat status {};
@@ -51,6 +54,9 @@ fs::path resolve(const fs::path& path) {
   if (path.empty()) throw StoreError("The database has no path", "Set CROSSOVER_DB, XDG_DATA_HOME or HOME.");
   if (!path.has_filename()) fail(path, "is a folder, not a file");
   if (path.native().find('\0') != std::string::npos) fail(path.c_str(), "its path contains a zero byte");
+  const auto too_long = [](const fs::path& name) { return name.native().size() > NAME_MAX; };
+  if (too_long(journal_of(path.filename())) || std::any_of(path.begin(), path.end(), too_long))
+    fail(path, "a name in its path is too long");
   std::error_code error;
   const fs::path absolute = fs::absolute(path, error);
   if (error) fail(path, "the current folder cannot be read: " + error.message());
@@ -120,8 +126,6 @@ class CreationLock {
   int descriptor_ = -1;
 };
 
-fs::path journal_of(const fs::path& database) { return database.string() + "-journal"; }
-
 bool has_bytes(const fs::path& path) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && status.st_size > 0;
@@ -136,6 +140,9 @@ void check_header(Connection& connection) {
   // A crash while the file was created: its journal says that the file was empty.
   if (all_zero && has_bytes(journal_of(connection.path()))) return;
   if (std::memcmp(header.data(), "SQLite format 3", 16) != 0) connection.fail(SQLITE_NOTADB);
+  if (const std::int64_t bytes = connection.file_bytes(); bytes < std::ssize(header))
+    throw Damaged("The database " + connection.path().string() + ": is truncated: it ends after " +
+                  std::to_string(bytes) + " bytes");
   const auto application = (std::uint32_t{header[68]} << 24) | (std::uint32_t{header[69]} << 16) |
                            (std::uint32_t{header[70]} << 8) | std::uint32_t{header[71]};
   if (application != static_cast<std::uint32_t>(kApplicationId))
@@ -199,32 +206,43 @@ void migrate(Connection& connection, const Schema& schema, int version) {
   transaction.commit();
 }
 
+std::unique_ptr<Connection> open_existing(const fs::path& path, Connection::Mode mode, const Schema& schema,
+                                          bool for_writing) {
+  auto connection = std::make_unique<Connection>(path, mode);
+  check_header(*connection);
+  const Transaction transaction(*connection, Transaction::Kind::read);
+  validate(*connection, schema, for_writing);
+  check_length(*connection);
+  return connection;
+}
+
+// What may not be written is refused before a lock file lies beside it.
+void check_before_lock(const fs::path& path, const Schema& schema) {
+  try {
+    open_existing(path, Connection::Mode::read_only, schema, true);
+  } catch (const UnfinishedWrite&) {
+    // It is rolled back under the lock, and then looked at again.
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Connection> open_reader(const fs::path& path, const Schema& schema) {
   const fs::path resolved = resolve(path);
   if (inspect(resolved) != Kind::file) return nullptr;
-  const auto open = [&](Connection::Mode mode) {
-    auto connection = std::make_unique<Connection>(resolved, mode);
-    check_header(*connection);
-    const Transaction transaction(*connection, Transaction::Kind::read);
-    validate(*connection, schema, false);
-    check_length(*connection);
-    return connection;
-  };
   try {
-    return open(Connection::Mode::read_only);
+    return open_existing(resolved, Connection::Mode::read_only, schema, false);
   } catch (const UnfinishedWrite&) {
     // SQLite takes a journal that it may not open for one that must be rolled back. One of no bytes is what every
     // commit leaves; then nothing is unfinished.
     if (has_bytes(journal_of(resolved))) throw;
-    return open(Connection::Mode::read_only_immutable);
+    return open_existing(resolved, Connection::Mode::read_only_immutable, schema, false);
   }
 }
 
 std::unique_ptr<Connection> open_writer(const fs::path& path, const Schema& schema) {
   const fs::path resolved = resolve(path);
-  inspect(resolved);
+  if (inspect(resolved) == Kind::file) check_before_lock(resolved, schema);
   create_folders(resolved.parent_path(), resolved);
   std::unique_ptr<Connection> connection;
   {
@@ -253,6 +271,17 @@ std::unique_ptr<Connection> open_writer(const fs::path& path, const Schema& sche
   check_structure(*connection);
   connection->allow_triggers();
   return connection;
+}
+
+void check_creatable(const fs::path& path) {
+  const fs::path resolved = resolve(path);
+  create_folders(resolved.parent_path(), resolved);
+  const fs::path trial = resolved.string() + ".trial";
+  if (::mknod(trial.c_str(), S_IFREG | kFileMode, 0) == 0) {
+    ::unlink(trial.c_str());
+  } else if (errno != EEXIST) {
+    fail(resolved, "it cannot be created: " + error_text(errno));
+  }
 }
 
 std::unique_ptr<Connection> open_memory(const Schema& schema) {

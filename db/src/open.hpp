@@ -17,6 +17,10 @@ std::unique_ptr<Connection> open_reader(const std::filesystem::path& path, const
 // file that was there is as it was.
 std::unique_ptr<Connection> open_writer(const std::filesystem::path& path, const Schema& schema);
 
+// Throws the StoreError that open_writer would throw for a file that is not there yet and cannot be created. Creates
+// the folders that are missing, and no file.
+void check_creatable(const std::filesystem::path& path);
+
 // A database that dies with its connection.
 std::unique_ptr<Connection> open_memory(const Schema& schema);
 

@@ -117,8 +117,8 @@ EvidenceKey key_of(const Query& row, int column, const KeyIds& ids) {
   if (problem_id(operation, attributes) != ids.problem) throw BadRow("its problem is damaged");
   if (regime_id(mode, l2, fill) != ids.regime) throw BadRow("its regime is damaged");
   EvidenceKey key;
-  key.device = codec::decode_device(device);
-  key.problem = {std::string(operation), codec::decode_fields(attributes)};
+  key.device = codec::decode<Device>(device);
+  key.problem = {std::string(operation), codec::decode<std::map<std::string, std::string>>(attributes)};
   const auto launch_mode = launch_mode_from(mode);
   const auto l2_state = l2_state_from(l2);
   if (!launch_mode || !l2_state) throw BadRow("its regime is not known");
@@ -156,8 +156,8 @@ Run run_of(const Query& row, const EvidenceKey* known_key) {
   run.device = key.device;
   run.problem = key.problem;
   run.regime = key.regime;
-  run.environment = codec::decode_fields(environment);
-  run.arm_set = codec::decode_arm_set(columns.arm_set);
+  run.environment = codec::decode<Environment>(environment);
+  run.arm_set = codec::decode<ArmSet>(columns.arm_set);
   run.gpu_uuid = columns.gpu_uuid;
   run.boot_id = columns.boot_id;
   run.host = columns.host_hash;
@@ -167,7 +167,7 @@ Run run_of(const Query& row, const EvidenceKey* known_key) {
   run.started_us = columns.started_us;
   run.duration_us = columns.duration_us;
   run.dirty_mask = columns.dirty_mask;
-  run.conditions = codec::decode_conditions(columns.conditions);
+  run.conditions = codec::decode<std::map<std::string, Conditions>>(columns.conditions);
   return run;
 }
 
@@ -199,21 +199,21 @@ Verdict verdict_of(const Query& row, const EvidenceKey* known_key, Policies& pol
   verdict.key = known_key != nullptr ? *known_key : key_of(row, kVerdictColumns, columns.key);
   auto policy = policies.find(columns.policy);
   if (policy == policies.end())
-    policy = policies.emplace(std::string(columns.policy), codec::decode_policy(columns.policy)).first;
+    policy = policies.emplace(std::string(columns.policy), codec::decode<Policy>(columns.policy)).first;
   verdict.policy = policy->second;
-  verdict.run_ids = codec::decode_ids(columns.run_ids);
-  verdict.incumbent = codec::decode_segments(columns.incumbent);
+  verdict.run_ids = codec::decode<std::vector<Id>>(columns.run_ids);
+  verdict.incumbent = codec::decode<std::vector<Segment>>(columns.incumbent);
   verdict.rule = static_cast<int>(columns.rule);
   const auto status = verdict_status_from(columns.status);
   if (!status) throw BadRow("its status is not known");
   verdict.status = *status;
   verdict.why = columns.why;
-  verdict.segments = codec::decode_segments(columns.segments);
-  verdict.crossovers = codec::decode_crossovers(columns.crossovers);
+  verdict.segments = codec::decode<std::vector<Segment>>(columns.segments);
+  verdict.crossovers = codec::decode<std::vector<Crossover>>(columns.crossovers);
   verdict.threshold = columns.threshold;
   verdict.first_win = columns.first_win;
   verdict.library_arm = columns.library_arm;
-  if (columns.held_out) verdict.held_out = codec::decode_held_out(*columns.held_out);
+  if (columns.held_out) verdict.held_out = codec::decode<HeldOut>(*columns.held_out);
   verdict.decided_us = columns.decided_us;
   return verdict;
 }
@@ -295,7 +295,7 @@ void update_live(Connection& connection, const KeyIds& ids) {
     query.bind(ids.device).bind(ids.problem).bind(ids.regime);
     while (query.step()) {
       try {
-        for (const Id& id : codec::decode_ids(query.text(0))) confirmed.insert(id);
+        for (const Id& id : codec::decode<std::vector<Id>>(query.text(0))) confirmed.insert(id);
       } catch (const codec::Malformed&) {  // a damaged verdict confirms nothing
       }
     }
@@ -527,7 +527,7 @@ struct Store::State : Forkable {
     query.bind(ids.device).bind(ids.problem).bind(ids.regime);
     try {
       if (!query.step()) return;
-      for (const Id& id : codec::decode_ids(query.text(0)))
+      for (const Id& id : codec::decode<std::vector<Id>>(query.text(0)))
         if (!seen.contains(id)) warn("run " + short_hex(id) + " is missing");
     } catch (const std::runtime_error& error) {  // BadRow, Malformed, Damaged: `live` is only an index
       warn(std::string("the list of a problem's runs is damaged: ") + error.what());
@@ -743,6 +743,16 @@ std::uint64_t Store::generation() {
   Store* const kept = state_->kept();
   return state_->generation() + (kept != nullptr ? kept->generation() : 0);
 }
+void Store::require_writable() {
+  std::error_code error;
+  const bool missing = !state_->in_memory && !std::filesystem::exists(state_->path, error);
+  if (missing && state_->access == Access::read_write) {
+    check_creatable(state_->path);
+  } else {
+    state_->write([](Connection&) { return false; });
+  }
+}
+
 Id Store::keep(const Run& run) { return state_->keeper().append(run); }
 Id Store::keep(const Verdict& verdict) { return state_->keeper().put(verdict); }
 std::vector<std::string> Store::warnings() { return state_->take_warnings(); }
@@ -1047,7 +1057,7 @@ std::vector<Device> Store::devices() {
     Query query = connection.query("SELECT device_id, json FROM device");
     state_->for_each_row(query, "device", [&](const Query& row) {
       if (device_id(row.text(1)) != row.id(0)) throw BadRow("its digest does not hold");
-      devices.push_back(codec::decode_device(row.text(1)));
+      devices.push_back(codec::decode<Device>(row.text(1)));
     });
     std::sort(devices.begin(), devices.end());
     return devices;

@@ -650,8 +650,4 @@ Standings standings(std::span<const Run> runs, const Policy& policy, Rows rows) 
   return result;
 }
 
-std::optional<HeldOut> held_out(std::span<const Run> runs, const Policy& policy, std::span<const Segment> segments) {
-  return regret_off_grid(tabulate(pointers_to(runs), policy, Role::held_out), segments);
-}
-
 }  // namespace crossover

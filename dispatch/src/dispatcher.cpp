@@ -172,7 +172,9 @@ struct Dispatcher::State {
   Resolution resolved(const Operation& operation, const Problem& problem, const Regime& regime, const Policy& policy,
                       const std::vector<std::string>& unrestorable = {}) {
     try {
-      return resolved_from(source, operation, problem, regime, policy, unrestorable);
+      Resolution resolution = resolved_from(source, operation, problem, regime, policy, unrestorable);
+      if (resolution.miss && !options.no_database.empty()) resolution.why = options.no_database;
+      return resolution;
     } catch (const StoreError& error) {
       warn(error.what());
       NoEvidence nothing;
@@ -218,7 +220,8 @@ struct Dispatcher::State {
   Resolution lookup(const Operation& operation, const Problem& problem, const Regime& regime, const Policy& policy,
                     bool* tuned) {
     Resolution resolution = resolved(operation, problem, regime, policy);
-    const bool can_act = on_miss != nullptr && (mode() == MissMode::tune || mode() == MissMode::record);
+    const bool can_act =
+        on_miss != nullptr && !options.overrides.frozen && (mode() == MissMode::tune || mode() == MissMode::record);
     if (resolution.wants_tuning && can_act) {
       Device device = machine.device();
       const Miss miss{.operation = &operation,
@@ -237,7 +240,8 @@ struct Dispatcher::State {
     }
     if (resolution.miss && mode() == MissMode::error && !options.overrides.force_arm)
       throw NoVerdict("no verdict for " + to_string(problem) + ": " + resolution.why,
-                      "run `crossover tune`, or set CROSSOVER_ON_MISS=fallback");
+                      std::string(options.no_database.empty() ? "run `crossover tune`" : "name another database") +
+                          ", or set CROSSOVER_ON_MISS=fallback");
     return resolution;
   }
 
@@ -285,18 +289,28 @@ struct Dispatcher::State {
     return entry;
   }
 
-  // For every segment whose arm takes only multiples of something: what runs at the other row counts.
+  // For every segment whose arm takes only multiples of something: what runs at the other row counts. Where that
+  // changes on the way, the segment is cut.
   void add_alternatives(Bound::State& bound, Compiled& compiled, const Current& now) {
+    const auto takes_all = [](const Compiled::Entry& entry) { return entry.domain.multiple == 1; };
+    if (std::all_of(compiled.entries.begin(), compiled.entries.end(), takes_all)) return;
     Policy policy = bound.policy;
     const auto& disabled = options.overrides.disable_arms;
     policy.disabled.insert(policy.disabled.end(), disabled.begin(), disabled.end());
+    const std::vector<DefaultArm> stand_ins = fallback_arms(now, policy);
+    const auto first_row = [&](std::size_t i) { return i == 0 ? 1 : compiled.up_to[i - 1] + 1; };
     for (std::size_t i = 0; i < compiled.up_to.size(); ++i) {
-      if (compiled.entries[i].domain.multiple == 1) continue;
-      const Rows from = i == 0 ? 1 : compiled.up_to[i - 1] + 1;
-      const PlanSegment otherwise{.up_to = kMaxRows,
-                                  .arm = default_arm(fallback_arms(now, policy), from),
-                                  .config = {},
-                                  .origin = Origin::fallback};
+      const auto stand_in = std::find_if(stand_ins.begin(), stand_ins.end(),
+                                         [&](const DefaultArm& each) { return each.up_to >= first_row(i); });
+      if (takes_all(compiled.entries[i]) || stand_in->up_to >= compiled.up_to[i]) continue;
+      const auto at = static_cast<std::ptrdiff_t>(i);
+      compiled.up_to.insert(compiled.up_to.begin() + at, stand_in->up_to);
+      compiled.entries.insert(compiled.entries.begin() + at, Compiled::Entry(compiled.entries[i]));
+    }
+    for (std::size_t i = 0; i < compiled.up_to.size(); ++i) {
+      if (takes_all(compiled.entries[i])) continue;
+      const PlanSegment otherwise{
+          .up_to = kMaxRows, .arm = default_arm(stand_ins, first_row(i)), .config = {}, .origin = Origin::fallback};
       compiled.entries[i].otherwise = static_cast<std::uint32_t>(compiled.entries.size());
       compiled.entries.push_back(entry_for(bound, compiled, otherwise, {}));
     }

@@ -135,7 +135,8 @@ std::map<std::string, ArmFacts> arm_facts(const Operation& operation, const Prob
   for (const Arm* arm : operation.arms())
     for (const Rows m : kEligibilityLadder)
       if (const Eligibility eligibility = arm->supports(problem, m, device); eligibility) {
-        facts[arm->id().name] = {eligibility.rows, arm->cost(problem, m).cached_bytes};
+        facts[arm->id().name] = {eligibility.rows, arm->cost(problem, m).cached_bytes,
+                                 [arm, problem](Rows rows) { return arm->cost(problem, rows).workspace_bytes; }};
         break;
       }
   return facts;

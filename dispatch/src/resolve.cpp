@@ -95,10 +95,27 @@ std::string unusable(const Run& run) {
   return text;
 }
 
+// The largest row count at which the arm keeps to the policy's workspace; 0: it never does.
+Rows most_rows(const Current& current, const Policy& policy, const std::string& arm) {
+  constexpr Rows kMostAsked = 1 << 16;  // beyond it nothing is assumed to change
+  const auto facts = current.facts.find(arm);
+  if (facts == current.facts.end() || !facts->second.workspace_bytes) return kMaxRows;
+  const auto fits = [&](Rows rows) { return facts->second.workspace_bytes(rows) <= policy.workspace_bytes; };
+  Rows most = 0, too_many = std::min(facts->second.rows.max, kMostAsked);
+  if (fits(too_many)) return kMaxRows;
+  while (too_many - most > 1) {
+    const Rows middle = most + (too_many - most) / 2;
+    (fits(middle) ? most : too_many) = middle;
+  }
+  return most;
+}
+
 // The arms to run where nothing is known: the default arms, or what the policy leaves of them.
 class Fallback {
  public:
-  Fallback(const Current& current, const Policy& policy) : current_(current), set_(current.arm_set), policy_(policy) {}
+  Fallback(const Current& current, const Policy& policy) : current_(current), set_(current.arm_set), policy_(policy) {
+    for (const ArmRecord& arm : set_.arms) most_rows_[arm.id.name] = most_rows(current, policy, arm.id.name);
+  }
 
   // Ascending; the last entry's up_to is kMaxRows.
   std::vector<DefaultArm> arms() const {
@@ -107,30 +124,41 @@ class Fallback {
       throw Failure("the operation names no default arm for every row count");
     if (policy_.batch_invariant) {
       // One arm for all row counts, so that a row's bits do not depend on the batch.
-      result.push_back({kMaxRows, usable(set_.defaults.back().arm)});
+      result.push_back({kMaxRows, usable(set_.defaults.back().arm, kMaxRows)});
       return result;
     }
-    for (const DefaultArm& entry : set_.defaults) {
-      std::string arm = usable(entry.arm);
+    std::set<Rows> ends;  // of ranges in which each arm keeps to the policy's workspace everywhere or nowhere
+    for (const DefaultArm& entry : set_.defaults) ends.insert(entry.up_to);
+    for (const auto& [arm, most] : most_rows_)
+      if (most >= 1) ends.insert(most);
+    for (const Rows end : ends) {
+      std::string arm = usable(default_arm(set_.defaults, end), end);
       if (!result.empty() && result.back().arm == arm)
-        result.back().up_to = entry.up_to;
+        result.back().up_to = end;
       else
-        result.push_back({entry.up_to, std::move(arm)});
+        result.push_back({end, std::move(arm)});
     }
     return result;
   }
 
  private:
-  // `name`, or where the policy forbids it another default arm, or else the first by name.
-  std::string usable(const std::string& name) const {
-    const auto allowed = [&](const ArmRecord& arm) { return arm.eligible && allows(policy_, set_, arm); };
-    if (const ArmRecord* arm = set_.find(name); arm != nullptr && allowed(*arm)) return name;
-    for (const DefaultArm& other : set_.defaults)
-      if (const ArmRecord* arm = set_.find(other.arm); arm != nullptr && allowed(*arm) && fits_everywhere(other.arm))
-        return other.arm;
-    for (const ArmRecord& arm : set_.arms)
-      if (allowed(arm) && fits_everywhere(arm.id.name)) return arm.id.name;
-    throw InvalidArgument("no arm is left: the policy and CROSSOVER_DISABLE_ARMS together forbid every eligible one");
+  // `name`, or where the policy forbids it another default arm, or else the first by name. One that keeps to the
+  // policy's workspace up to `rows` goes before those that do not: it would be refused when it is launched.
+  std::string usable(const std::string& name, Rows rows) const {
+    std::vector<std::string> names;
+    const auto consider = [&](const std::string& each) {
+      const ArmRecord* arm = set_.find(each);
+      if (arm != nullptr && arm->eligible && allows(policy_, set_, *arm) && (each == name || fits_everywhere(each)))
+        names.push_back(each);
+    };
+    consider(name);
+    for (const DefaultArm& other : set_.defaults) consider(other.arm);
+    for (const ArmRecord& arm : set_.arms) consider(arm.id.name);
+    if (names.empty())
+      throw InvalidArgument("no arm is left: the policy and CROSSOVER_DISABLE_ARMS together forbid every eligible one");
+    const auto roomy =
+        std::find_if(names.begin(), names.end(), [&](const std::string& each) { return most_rows_.at(each) >= rows; });
+    return roomy == names.end() ? names.front() : *roomy;
   }
 
   // A stand-in must take every row count, and keep no more memory than the policy grants.
@@ -143,6 +171,7 @@ class Fallback {
   const Current& current_;
   const ArmSet& set_;
   const Policy& policy_;
+  std::map<std::string, Rows> most_rows_;  // by arm
 };
 
 void append(Plan& plan, PlanSegment segment) {
@@ -209,15 +238,19 @@ Plan tuned_plan(const std::vector<Segment>& segments, Rows measured_to, Origin o
 }
 
 // Where a segment reaches beyond the row counts that its arm takes (an arm of at most 16 rows that won at 16, where 23
-// was measured next), what is run there without evidence.
-Plan within_domains(const Plan& plan, const Current& current, const std::vector<DefaultArm>& defaults) {
+// was measured next), or beyond those at which a measured arm keeps to the policy's workspace, what is run there
+// without evidence.
+Plan within_domains(const Plan& plan, const Current& current, const Policy& policy,
+                    const std::vector<DefaultArm>& defaults) {
   const Plan otherwise = fallback_plan(defaults, Origin::fallback);
   Plan result;
   Rows from = 1;
   for (const PlanSegment& segment : plan) {
     const auto facts = current.facts.find(segment.arm);
     const Rows low = facts == current.facts.end() ? 1 : facts->second.rows.min;
-    const Rows high = facts == current.facts.end() ? kMaxRows : facts->second.rows.max;
+    Rows high = facts == current.facts.end() ? kMaxRows : facts->second.rows.max;
+    if (!segment.config.empty() && !policy.batch_invariant)
+      high = std::min(high, most_rows(current, policy, segment.arm));
     if (from < low) result = spliced(result, from - 1, spliced(otherwise, std::min(low - 1, segment.up_to), {}));
     if (low <= segment.up_to && from <= high) {
       PlanSegment inside = segment;
@@ -373,7 +406,7 @@ void plan_from_evidence(Decider& decider, const Current& current, const Policy& 
     resolution.plan = fallback_plan(defaults, Origin::fallback);
     resolution.why = "inconclusive: " + resolution.decided.why;
   }
-  resolution.plan = within_domains(resolution.plan, current, defaults);
+  resolution.plan = within_domains(resolution.plan, current, policy, defaults);
   if (!decider.stale().empty()) {
     resolution.why = "stale: ";
     const char* separator = "";

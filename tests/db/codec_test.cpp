@@ -61,7 +61,7 @@ TEST(Codec, DoublesAreTheShortestTextThatReadsBack) {
     const double value = std::bit_cast<double>(bits);
     RC_PRE(std::isfinite(value));
     const HeldOut held_out{value, 0, 0};
-    const HeldOut back = codec::decode_held_out(codec::encode(held_out));
+    const HeldOut back = codec::decode<HeldOut>(codec::encode(held_out));
     RC_ASSERT(std::bit_cast<std::uint64_t>(back.mean_regret) == bits);
   }));
   EXPECT_NE(codec::encode(HeldOut{1e22, 0, 0}).find(":1e+22,"), std::string::npos);
@@ -75,7 +75,7 @@ TEST(Codec, WhatHasNoCanonicalFormIsRefused) {
 }
 
 class Refused : public ::testing::TestWithParam<std::string> {};
-TEST_P(Refused, ByDecode) { EXPECT_THROW(codec::decode_device(GetParam()), Malformed); }
+TEST_P(Refused, ByDecode) { EXPECT_THROW(codec::decode<Device>(GetParam()), Malformed); }
 INSTANTIATE_TEST_SUITE_P(
     Codec, Refused,
     ::testing::Values(
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Codec, DepthSizeAndNumbersAreLimited) {
   const auto message = [](const std::string& text) {
     try {
-      codec::decode_held_out(text);
+      codec::decode<HeldOut>(text);
     } catch (const Malformed& error) {
       return std::string(error.what());
     }

@@ -50,8 +50,7 @@ Failures failures(const fs::path& path) {
           test::store_error([&] { Store::open(path, Access::read_write)->append(make_run(make_key(1), 2)); })};
 }
 
-// Both accesses are refused with a sentence that names the path and the cause, and nothing in the folder has changed,
-// but for a lock file.
+// Both accesses are refused with a sentence that names the path and the cause, and nothing in the folder has changed.
 void expect_refused(const Folder& folder, const fs::path& path, const std::string& cause) {
   const auto before = test::snapshot(folder.path());
   const Failures found = failures(path);
@@ -59,10 +58,7 @@ void expect_refused(const Folder& folder, const fs::path& path, const std::strin
   EXPECT_THAT(found.lookup, HasSubstr(path.string()));
   EXPECT_THAT(found.write, HasSubstr(cause));
   EXPECT_THAT(found.write, HasSubstr(path.string()));
-  auto after = test::snapshot(folder.path());
-  if (!before.contains(path.string() + ".lock")) after.erase(path.string() + ".lock");
-  after["."] = before.at(".");
-  EXPECT_EQ(after, before);
+  EXPECT_EQ(test::snapshot(folder.path()), before);
 }
 
 TEST(Files, LookupsOfAMissingFileAreEmptyAndCreateNothing) {
@@ -245,6 +241,33 @@ TEST(Files, AFolderThatCannotBeCreatedIsAnError) {
   EXPECT_FALSE(fs::exists(folder / "x"));
 }
 
+TEST(Files, WhatCannotBeWrittenIsKnownBeforeThereIsAnythingToWrite) {
+  const Folder folder;
+  const auto fault = [](const fs::path& path) {
+    return test::store_error([&] { Store::open(path, Access::read_write)->require_writable(); });
+  };
+  EXPECT_EQ(fault(folder / "x" / "a.db"), "");
+  EXPECT_TRUE(fs::is_empty(folder / "x")) << "no file yet";
+  fill(folder / "x" / "a.db");
+  EXPECT_EQ(fault(folder / "x" / "a.db"), "");
+  EXPECT_TRUE(answers(folder / "x" / "a.db"));
+  fs::create_symlink(folder / "nowhere", folder / "dangling");
+  for (const fs::path& path : {folder / "dangling" / "a.db", fs::path("/proc/nosuch/a.db"), fs::path("/proc/a.db")})
+    EXPECT_THAT(fault(path), HasSubstr("cannot be created")) << path;
+  EXPECT_THAT(test::store_error([&] { Store::open(folder / "b.db", Access::lookup_only)->require_writable(); }),
+              HasSubstr("lookups only"));
+  Store::in_memory()->require_writable();
+  fs::permissions(folder / "x", fs::perms(0555));
+  fs::permissions(folder.path(), fs::perms(0755));
+  EXPECT_EQ(test::in_child([&] {
+              test::become_nobody();
+              EXPECT_THAT(fault(folder / "x" / "b.db"), HasSubstr("cannot be created: Permission denied"));
+              return 0;
+            }),
+            0);
+  fs::permissions(folder / "x", fs::perms(0755));
+}
+
 TEST(Files, AReadOnlyFileIsAnErrorForAWriter) {
   const Folder folder;
   fill(folder / "a.db");
@@ -283,6 +306,16 @@ TEST(Files, ATextFileIsRefused) {
        {std::size_t{1}, std::size_t{15}, std::size_t{99}, std::size_t{500}, std::size_t{100'000}}) {
     test::write_file(folder / "a.db", std::string(size, 'x'));
     expect_refused(folder, folder / "a.db", "is not a SQLite database");
+  }
+}
+
+TEST(Files, AFileThatEndsInItsHeaderIsNoDatabase) {
+  const Folder folder;
+  fill(folder / "a.db");
+  const std::string whole = test::read_file(folder / "a.db");
+  for (const std::size_t size : {1, 15, 16, 50, 71, 99}) {
+    test::write_file(folder / "b.db", whole.substr(0, size));
+    expect_refused(folder, folder / "b.db", size < 15 ? "is not a SQLite database" : "is truncated");
   }
 }
 
@@ -382,6 +415,16 @@ TEST(Files, WhatIsNotAFileIsRefused) {
   EXPECT_THAT(below.write, HasSubstr("Not a directory"));
 }
 
+// SQLite's journal has the longest name of the files beside a database.
+TEST(Files, ANameThatIsTooLongIsRefused) {
+  const Folder folder;
+  fill(folder / std::string(247, 'a'));
+  EXPECT_TRUE(answers(folder / std::string(247, 'a')));
+  for (const std::size_t size : {248, 251, 255, 256, 5000})
+    expect_refused(folder, folder / std::string(size, 'a'), "a name in its path is too long");
+  expect_refused(folder, folder / "x" / std::string(256, 'a') / "a.db", "a name in its path is too long");
+}
+
 TEST(Files, NamesThatSqliteCouldMisreadAreJustNames) {
   const Folder folder;
   for (const char* name : {"file:x?mode=memory", "a b#c%20.db", ":memory:", "ü\n.db", "-journal", "a'b\".db"}) {
@@ -409,7 +452,10 @@ TEST(Files, ANewerVersionIsReadIfItAllowsAndNeverWritten) {
                   "PRAGMA user_version = 2; ALTER TABLE device ADD COLUMN note TEXT; CREATE TABLE more(x BLOB) STRICT;"
                   "CREATE INDEX more_x ON more(x)");
   EXPECT_TRUE(answers(folder / "a.db"));
+  for (const char* beside : {"a.db.lock", "a.db-journal"}) fs::remove(folder / beside);
+  const auto before = test::snapshot(folder.path());
   EXPECT_THAT(failures(folder / "a.db").write, HasSubstr("newer version"));
+  EXPECT_EQ(test::snapshot(folder.path()), before);
   test::vandalise(folder / "a.db", "UPDATE meta SET value = 2 WHERE key = 'min_reader'");
   expect_refused(folder, folder / "a.db", "newer version");
 }

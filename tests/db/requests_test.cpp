@@ -99,7 +99,7 @@ TEST(Live, ListsTheRunsOfAKeyBestFirst) {
   db::Connection connection(path, db::Connection::Mode::read_only);
   db::Query query = connection.query("SELECT run_ids FROM live ORDER BY length(run_ids) DESC");
   ASSERT_TRUE(query.step());
-  EXPECT_EQ(codec::decode_ids(query.text(0)), (std::vector<Id>{ids[2], ids[1], ids[3], ids[0]}));
+  EXPECT_EQ(codec::decode<std::vector<Id>>(query.text(0)), (std::vector<Id>{ids[2], ids[1], ids[3], ids[0]}));
   EXPECT_TRUE(query.step());
   EXPECT_FALSE(query.step());
   std::vector<bool> received;

@@ -39,6 +39,25 @@ TEST_F(Audit, ADatabaseThatIsNamedAndMissingIsExitCode2) {
   }
 }
 
+// The file is not missing; nothing can be there.
+TEST_F(Audit, APathThatCannotBeReachedIsExitCode1) {
+  write_file(folder_ / "file", "x");
+  for (const std::string& path :
+       {(folder_ / "file" / "tuning.db").string(), (folder_ / "file" / "x" / "tuning.db").string(),
+        (folder_ / std::string(300, 'a')).string(), (folder_ / std::string(300, 'a') / "tuning.db").string()}) {
+    for (const std::vector<std::string>& command : {std::vector<std::string>{"list"}, {"show", "abcd"}}) {
+      std::vector<std::string> by_option{"audit"}, by_variable{"audit"};
+      for (auto* each : {&by_option, &by_variable}) each->insert(each->end(), command.begin(), command.end());
+      by_option.insert(by_option.end(), {"--db", path});
+      const Output output = run(by_option);
+      EXPECT_EQ(output.code, 1) << path;
+      EXPECT_THAT(output.err, HasSubstr("The database " + path));
+      EXPECT_THAT(output.err, ::testing::AnyOf(HasSubstr("Not a directory"), HasSubstr("too long")));
+      EXPECT_EQ(run(by_variable, {{"CROSSOVER_DB", path}}).err, output.err);
+    }
+  }
+}
+
 TEST_F(Audit, ListIsNewestFirstAndComplete) {
   std::set<std::string> ids;
   for (const char* n : {"256", "512", "768"}) ids.insert(store_evidence(database_, {.n = n}).hex());

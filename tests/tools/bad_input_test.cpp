@@ -91,6 +91,7 @@ std::vector<Case> cases() {
   option("UnknownOperation", {"--operation", "nosuch"}, "fp8_block_linear");
   option("UnknownDevice", {"--device", "tpu"}, "cpu");
   option("EmptyDeviceIndex", {"--device", "cuda:"}, "cpu");
+  option("EmptyDevice", {"--device", ""}, "cpu");
   option("UnknownLaunchMode", {"--launch", "sometimes"}, "graph or eager");
   option("GraphOnTheCpu", {"--device", "cpu", "--launch", "graph"}, "eager");
   option("UnknownL2State", {"--l2", "lukewarm"}, "cold or hot");
@@ -137,6 +138,9 @@ std::vector<Case> cases() {
   all.push_back({"UnknownGlobalOption", {"--frobnicate"}, "device, arms, tune, select, audit"});
   all.push_back({"AuditWithoutAction", {"audit"}, "list, show"});
   all.push_back({"DeviceUnknownOption", {"device", "--rows", "1"}, "--rows"});
+  all.push_back({"DeviceEmpty", {"device", "--device", ""}, "cpu"});
+  all.push_back({"ArmsEmptyDevice", {"arms", "--device", ""}, "cpu"});
+  all.push_back({"AuditListEmptyDevice", {"audit", "list", "--device", ""}, "cpu"});
   all.push_back({"DeviceThatIsNotThere", {"device", "--device", "cuda:0"}, "cpu"});
   all.push_back({"UnknownStoredDevice", select_with({"--device", "0123abcd", "--shape", "256,256", "--rows", "1"}),
                  "the database has: none"});

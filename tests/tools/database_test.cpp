@@ -26,9 +26,13 @@ class Unusable : public ::testing::Test {
     EXPECT_EQ(select.json()["origin"], "fallback");
     EXPECT_THAT(select.err, StartsWith("crossover: warning: "));
     EXPECT_EQ(std::count(select.err.begin(), select.err.end(), '\n'), 1) << select.err;
-    const Output strict =
-        run({"select", "--shape", "256,256", "--rows", "7", "--db", database_}, {{"CROSSOVER_ON_MISS", "error"}});
-    EXPECT_EQ(strict.code, 3) << strict.err;
+    const std::size_t from = std::string("crossover: warning: ").size();
+    const std::string cause = select.err.substr(from, select.err.find("; going on without") - from);
+    for (const Environ& environment : {Environ{{"CROSSOVER_ON_MISS", "error"}}, Environ{{"CROSSOVER_FROZEN", "1"}}}) {
+      const Output strict = run({"select", "--shape", "256,256", "--rows", "7", "--db", database_}, environment);
+      EXPECT_EQ(strict.code, 3) << strict.err;
+      EXPECT_THAT(strict.err.substr(strict.err.find('\n') + 1), HasSubstr(cause));
+    }
     for (const std::vector<std::string>& arguments :
          {std::vector<std::string>{"tune", "--shape", "64,64", "--max-rows", "2", "--budget", "100ms", "--db",
                                    database_},
@@ -87,6 +91,7 @@ TEST_F(Unusable, ANewerVersion) {
 TEST_F(Unusable, ANewerVersionThatMayBeReadIsReadAndNeverWritten) {
   store_evidence(database_);
   execute("PRAGMA user_version = 999");
+  for (const char* beside : {".lock", "-journal"}) std::filesystem::remove(database_ + beside);
   const auto before = snapshot(folder_.path());
   EXPECT_EQ(run({"select", "--shape", "256,256", "--rows", "7", "--json", "--db", database_}).json()["origin"],
             "tuned");
@@ -156,6 +161,29 @@ TEST_F(Unusable, LlmDIssue1430AReadOnlyFolderStillGivesTheTunedAnswer) {
   EXPECT_EQ(tune.code, 1) << tune.err;
   EXPECT_THAT(tune.err, HasSubstr("read-only"));
   EXPECT_EQ(snapshot(folder_.path()), before);
+}
+
+TEST_F(Unusable, APathThatCannotBecomeADatabaseIsFoundBeforeMeasuring) {
+  write_file(folder_ / "file", "x");
+  const auto before = snapshot(folder_.path());
+  const Folder links;
+  std::filesystem::create_symlink(links / "nowhere", links / "dangling");
+  std::vector<std::string> paths{"/proc/nosuch/tuning.db", "/proc/tuning.db", links / "dangling" / "tuning.db"};
+  for (const std::size_t length : {248, 251, 255, 256, 5000}) paths.push_back(folder_ / std::string(length, 'a'));
+  for (const std::string& below :
+       {std::string("file"), std::string("file/x"), std::string(256, 'a'), std::string("x/") + std::string(256, 'a')})
+    paths.push_back(folder_ / below / "tuning.db");
+  for (const std::string& path : paths) {
+    const Output tune = run({"tune", "--shape", "64,64", "--max-rows", "2", "--budget", "100ms", "--db", path});
+    EXPECT_EQ(tune.code, 1) << path;
+    EXPECT_EQ(tune.out, "") << "found out before anything was measured";
+    EXPECT_THAT(tune.err, StartsWith("crossover: "));
+    EXPECT_THAT(tune.err, HasSubstr(path));
+    EXPECT_EQ(std::count(tune.err.begin(), tune.err.end(), '\n'), 1) << tune.err;
+  }
+  EXPECT_EQ(snapshot(folder_.path()), before);
+  const std::string longest = folder_ / std::string(247, 'a');
+  EXPECT_EQ(run({"tune", "--shape", "64,64", "--max-rows", "2", "--budget", "100ms", "--db", longest}).code, 0);
 }
 
 TEST_F(Unusable, NoHomeIsNoDatabase) {

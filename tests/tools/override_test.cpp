@@ -70,6 +70,51 @@ TEST_F(Override, DisabledWinnerGivesTheBestOfTheOthers) {
   EXPECT_EQ(snapshot(folder_.path()), before);
 }
 
+// Whatever is served, the evidence is what it is; what was set, and what it changed, is said.
+TEST_F(Override, ExplainShowsTheEvidenceAndWhatTheOverrideChanged) {
+  const auto explained = [&](const Environ& environment) {
+    const Output output =
+        run({"select", "--shape", "256,256", "--rows", "128", "--json", "--explain", "--db", database_}, environment);
+    EXPECT_EQ(output.code, 0) << output.err;
+    return output.json();
+  };
+  const auto arms = [](const Json& answer) {
+    std::set<std::string> names{answer["arm"]};
+    for (const Json& each : answer["runners_up"]) names.insert(each["arm"]);
+    return names;
+  };
+  const Json plain = explained({});
+  ASSERT_EQ(plain["segments"].size(), 2u);
+  EXPECT_EQ(plain["overrides"], Json::array());
+  EXPECT_TRUE(plain["without_overrides"].is_null());
+  const std::string reference = kSlow, library = kLibrary, vector = kFast;
+  for (const auto& [variable, value] : std::map<std::string, std::string>{{"CROSSOVER_FORCE_ARM", reference},
+                                                                          {"CROSSOVER_THRESHOLD", reference + ":32"},
+                                                                          {"CROSSOVER_DISABLE_ARMS", library}}) {
+    const Json answer = explained({{variable, value}});
+    EXPECT_NE(answer["arm"], plain["arm"]) << variable;
+    for (const char* same : {"segments", "crossovers", "held_out", "measured_at", "measured_rows", "verdict"})
+      EXPECT_EQ(answer[same], plain[same]) << variable << " " << same;
+    EXPECT_EQ(arms(answer), arms(plain)) << variable;
+    EXPECT_EQ(answer["overrides"], Json::array({variable + "=" + value}));
+    for (const char* same : {"arm", "config", "origin"}) EXPECT_EQ(answer["without_overrides"][same], plain[same]);
+    for (const Json& each : answer["runners_up"]) {
+      const bool disabled = variable == "CROSSOVER_DISABLE_ARMS" && each["arm"] == library;
+      EXPECT_EQ(each["why_not"], disabled ? variable : "") << variable << " " << each["arm"];
+      EXPECT_EQ(each["allowed"], !disabled) << variable << " " << each["arm"];
+    }
+  }
+  const Output text = run({"select", "--shape", "256,256", "--rows", "128", "--explain", "--db", database_},
+                          {{"CROSSOVER_FORCE_ARM", reference}});
+  EXPECT_THAT(text.out, HasSubstr("CROSSOVER_FORCE_ARM=host_reference"));
+  EXPECT_THAT(text.out, HasSubstr("host_dequant_blas (tuned)"));
+  // An arm that the policy alone would not leave.
+  EXPECT_EQ(run({"select", "--shape", "256,256", "--rows", "7", "--explain", "--arms", kFast, "--db", database_},
+                {{"CROSSOVER_FORCE_ARM", reference}})
+                .code,
+            0);
+}
+
 TEST_F(Override, OnMissDoesNotTouchAHit) {
   for (const char* mode : {"fallback", "error"}) {
     EXPECT_EQ(choice("7", {{"CROSSOVER_ON_MISS", mode}}), choice("7"));
@@ -91,6 +136,22 @@ TEST_F(Override, Frozen) {
   EXPECT_EQ(stale.code, 3);
   EXPECT_THAT(stale.err, HasSubstr("driver"));
   EXPECT_EQ(select("1000", {{"CROSSOVER_FROZEN", "1"}, {"CROSSOVER_FORCE_ARM", kSlow}}).code, 0);
+}
+
+TEST_F(Override, FrozenWritesNothing) {
+  const auto before = snapshot(folder_.path());
+  for (const char* mode : {"record", "tune"}) {
+    for (const std::string& database : {database_, (folder_ / "new.db").string()}) {
+      const Output miss =
+          run({"select", "--shape", "64,64", "--rows", "2", "--max-rows", "2", "--budget", "100ms", "--db", database},
+              {{"CROSSOVER_FROZEN", "1"}, {"CROSSOVER_ON_MISS", mode}});
+      EXPECT_EQ(miss.code, 3) << mode << ": " << miss.err;
+      EXPECT_EQ(miss.out, "");
+    }
+    EXPECT_EQ(choice("7", {{"CROSSOVER_FROZEN", "1"}, {"CROSSOVER_ON_MISS", mode}}), choice("7"))
+        << "a provisional verdict is not asked for again";
+  }
+  EXPECT_EQ(snapshot(folder_.path()), before);
 }
 
 TEST_F(Override, SetToNothingIsNotSet) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "crossover/kernels/fp8_block_linear.hpp"
 #include "evidence.hpp"
 #include "harness.hpp"
 
@@ -102,6 +103,24 @@ TEST_F(Select, PolicyFiltersWithoutMeasuring) {
   EXPECT_EQ(only["arm"], kFast);
   EXPECT_EQ(only["origin"], "tuned");
   EXPECT_EQ(only["verdict"], id.hex()) << "the stored verdict, whatever the policy";
+}
+
+// host_reference needs none, so none has to be exceeded: tuned, beyond the grid, or without evidence.
+TEST_F(Select, NoAnswerNeedsMoreWorkspaceThanThePolicyGrants) {
+  store_evidence(database_);
+  for (const char* shape : {"256,256", "512,64"}) {
+    for (const char* disabled : {"", kFast, kLibrary}) {
+      for (const char* bytes : {"0", "3000", "70000"}) {
+        for (const char* rows : {"1", "7", "40", "128", "300", "100000"}) {
+          const Json answer = choice({"--shape", shape, "--rows", rows, "--workspace-bytes", bytes},
+                                     {{"CROSSOVER_DISABLE_ARMS", disabled}});
+          const Problem problem{"fp8_block_linear", answer["problem"]["attributes"]};
+          const Cost cost = fp8_block_linear().find(answer["arm"].get<std::string>())->cost(problem, std::stoll(rows));
+          EXPECT_LE(cost.workspace_bytes, std::stoull(bytes)) << answer << " without " << disabled;
+        }
+      }
+    }
+  }
 }
 
 TEST_F(Select, ExplainSaysWhyAnArmIsNotAllowed) {

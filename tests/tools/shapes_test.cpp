@@ -6,11 +6,13 @@
 #include <gtest/gtest.h>
 
 #include "crossover/dispatch/error.hpp"
+#include "document.hpp"
 #include "harness.hpp"
 
 namespace crossover::testing {
 namespace {
 
+using program::printable;
 using program::read_shapes;
 using program::Shape;
 using ::testing::HasSubstr;
@@ -72,7 +74,18 @@ TEST_F(Shapes, ABadLineIsNamedByItsNumber) {
   EXPECT_THAT(complaint("model,N,K\n\"x,1,2\n"), HasSubstr("line 2: "));
   EXPECT_THAT(complaint("99999999999999999999,1\n"), HasSubstr("line 1: "));
   EXPECT_THAT(complaint("1,2\n" + std::string(100'000, '1') + "\n"), HasSubstr("line 2: "));
-  EXPECT_THAT(complaint(std::string("1,2\n\0,3\n", 8)), HasSubstr("line 2: "));
+  EXPECT_THAT(complaint("# two of a kind\nN,K,n\n1,2,3\n"), HasSubstr("line 2: two columns N"));
+  EXPECT_THAT(complaint("k,N,layer,K\n1,2,x,3\n"), HasSubstr("line 1: two columns K"));
+  EXPECT_THAT(complaint("N,N\n1,2\n"), HasSubstr("line 1: two columns N"));
+}
+
+TEST_F(Shapes, AZeroByteIsRefusedAndShown) {
+  using namespace std::string_literals;
+  for (const std::string& line : {"\0,3"s, "1,2\0"s, "1\0002,3"s, "# note\0"s})
+    EXPECT_THAT(complaint("1,2\n" + line + "\n3,4\n"),
+                ::testing::EndsWith("line 2: a zero byte: '" + printable(line) + "'"))
+        << printable(line);
+  EXPECT_THAT(complaint("N,K,note\n1,2,a\0b\n"s), HasSubstr("line 2: a zero byte: '1,2,a\\x00b'"));
 }
 
 TEST_F(Shapes, AnEmptyFileIsRefused) {

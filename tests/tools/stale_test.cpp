@@ -115,6 +115,30 @@ TEST_F(Stale, MalformedAssumptionsAreExitCode2) {
   }
 }
 
+TEST_F(Stale, AssumptionsThatContradictEachOtherAreExitCode2) {
+  const auto select = [&](const std::string& first, const std::string& second) {
+    return run({"select", "--shape", "256,256", "--rows", "7", "--assume", first, "--assume", second, "--db", database_,
+                "--json"});
+  };
+  for (const auto& [first, second] :
+       std::vector<std::pair<std::string, std::string>>{{"driver=1", "driver=2"},
+                                                        {"sm_count=1", "sm_count=2"},
+                                                        {"arm:host_vector=a", "arm:host_vector=b"},
+                                                        {"arm:host_vector=a", "arm:host_vector=absent"},
+                                                        {"new_arm=x", "arm:x=absent"}}) {
+    for (const Output& output : {select(first, second), select(second, first)}) {
+      EXPECT_EQ(output.code, 2) << first << " " << second;
+      EXPECT_EQ(output.out, "");
+      EXPECT_THAT(output.err, HasSubstr("contradict"));
+      EXPECT_THAT(output.err, HasSubstr("--assume " + first));
+      EXPECT_THAT(output.err, HasSubstr("--assume " + second));
+    }
+  }
+  for (const auto& [first, second] : std::vector<std::pair<std::string, std::string>>{
+           {"driver=1", "driver=1"}, {"driver=1", "cuda=2"}, {"new_arm=x", "new_arm=y"}})
+    EXPECT_EQ(select(first, second).code, 0) << first << " " << second;
+}
+
 TEST_F(Stale, AuditListComparesWithThisHost) {
   store_evidence(database_, {.n = "512", .edit = [](crossover::Run& run) { run.environment["driver"] = "older"; }});
   store_evidence(database_, {.n = "768", .edit = [](crossover::Run& run) {

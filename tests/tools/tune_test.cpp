@@ -8,6 +8,7 @@
 #include <csignal>
 #include <thread>
 
+#include "crossover/kernels/fp8_block_linear.hpp"
 #include "evidence.hpp"
 #include "harness.hpp"
 
@@ -160,6 +161,44 @@ TEST_F(Tune, PendingServesWhatWasRecorded) {
   ASSERT_FALSE(shown["measurements"].empty());
   for (const Json& each : shown["measurements"]) EXPECT_EQ(each["m"], 1) << "as many rows as were asked for";
   EXPECT_EQ(tune({"--pending"}).json()["verdicts"], Json::array());
+}
+
+TEST_F(Tune, PendingServesWhatItCanAndNamesTheRest) {
+  ASSERT_EQ(run({"select", "--shape", "64,64", "--rows", "2", "--max-rows", "1", "--db", database_},
+                {{"CROSSOVER_ON_MISS", "record"}})
+                .code,
+            0);
+  {
+    const auto store = Store::open(database_, Store::Access::read_write);
+    const Request possible = store->requests().at(0);
+    // Asked for more often, so that they come first: beyond the memory, of other builds, in a regime that is not here.
+    const auto ask = [&](const std::function<void(EvidenceKey&)>& change) {
+      Request request = possible;
+      change(request.key);
+      for (int i = 0; i < 3; ++i) store->request(request);
+    };
+    ask([](EvidenceKey& key) {
+      key.problem = fp8_block_linear().normalise({"fp8_block_linear", {{"n", "1073741824"}, {"k", "1073741824"}}});
+    });
+    ask([](EvidenceKey& key) { key.problem.operation = "someone_elses"; });
+    ask([](EvidenceKey& key) { key.problem.attributes["colour"] = "red"; });
+    ask([](EvidenceKey& key) { key.regime.launch_mode = LaunchMode::graph; });
+    ask([](EvidenceKey& key) { key.regime.fill = "zeros"; });
+  }
+  ASSERT_EQ(run({"select", "--shape", "64,128", "--rows", "2", "--max-rows", "1", "--db", database_},
+                {{"CROSSOVER_ON_MISS", "record"}})
+                .code,
+            0);
+  const Output output = tune({"--pending", "--budget", "300ms"});
+  EXPECT_EQ(output.code, 1);
+  const Json document = output.json();
+  std::set<std::string> served;
+  for (const Json& each : document["verdicts"]) served.insert(each["problem"]["attributes"]["k"]);
+  EXPECT_EQ(served, (std::set<std::string>{"64", "128"}));
+  for (const char* named :
+       {"n=1073741824", "someone_elses", "colour", "graph", "zeros", "crossover: 5 of 7 requests could not be served"})
+    EXPECT_THAT(output.err, HasSubstr(named));
+  EXPECT_EQ(Store::open(database_, Store::Access::lookup_only)->requests().size(), 5u);
 }
 
 TEST_F(Tune, OutOfMemoryIsASentence) {

@@ -307,20 +307,27 @@ TEST(Standings, RunnersUpWithTheirReasons) {
 TEST(HeldOutRegret, IsMeasuredAgainstTheBestArmThere) {
   synthetic::RunSpec spec = synthetic::two_arms();
   spec.noise = 0.0001;
-  RunRecord run = synthetic::run(spec);
-  spec.rows = {20, 100};
-  for (Sample sample : synthetic::run(spec).samples) {
-    sample.role = Role::held_out;
-    run.samples.push_back(sample);
-  }
-  const std::vector<Segment> right{{1, 63, "small", "-"}, {64, 256, "large", "-"}};
-  const auto none = held_out(Runs{run}, {}, right);
+  const RunRecord grid = synthetic::run(spec);
+  EXPECT_EQ(decided({grid}).held_out, std::nullopt);
+  const auto held_out = [&] {
+    synthetic::RunSpec between = spec;
+    between.rows = {20, 100};
+    RunRecord run = grid;
+    for (Sample sample : synthetic::run(between).samples) {
+      sample.role = Role::held_out;
+      run.samples.push_back(sample);
+    }
+    return decided({run}).held_out;
+  };
+  const auto none = held_out();
   ASSERT_TRUE(none);
   EXPECT_EQ(none->points, 2);
   EXPECT_NEAR(none->max_regret, 0, 1e-3);
-  const std::vector<Segment> wrong{{1, 256, "small", "-"}};
-  EXPECT_NEAR(held_out(Runs{run}, {}, wrong)->max_regret, 11000.0 / 7000 - 1, 0.01);
-  EXPECT_EQ(held_out(Runs{synthetic::run(synthetic::two_arms())}, {}, right), std::nullopt);
+  std::swap(spec.arms[0].time_ns, spec.arms[1].time_ns);  // between the points the other arm is the faster one
+  const auto regret = held_out();
+  ASSERT_TRUE(regret);
+  EXPECT_NEAR(regret->max_regret, 11000.0 / 7000 - 1, 0.01);
+  EXPECT_NEAR(regret->mean_regret, (3800.0 / 3000 - 1 + 11000.0 / 7000 - 1) / 2, 0.01);
 }
 
 }  // namespace

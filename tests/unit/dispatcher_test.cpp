@@ -25,7 +25,9 @@ class Twice final : public Operation {
       if (!domain_.contains(rows)) return Eligibility::no("odd row count");
       return {true, "", domain_};
     }
-    Cost cost(const Problem&, Rows rows) const override { return {.workspace_bytes = static_cast<std::size_t>(rows)}; }
+    Cost cost(const Problem&, Rows rows) const override {
+      return {.workspace_bytes = static_cast<std::size_t>(rows * workspace_per_row_)};
+    }
     std::unique_ptr<Prepared> prepare(const Problem&, const Weights&, std::string_view config, Rows) const override {
       ++operation_.prepared;
       if (operation_.refuse == id_.name && !config.empty())
@@ -44,6 +46,7 @@ class Twice final : public Operation {
     ArmId id_;
     Twice& operation_;
     RowDomain domain_;
+    Rows workspace_per_row_ = 1;
   };
 
   std::string_view name() const noexcept override { return "twice"; }
@@ -249,6 +252,20 @@ TEST_F(DispatcherTest, RowsOutsideAnArmsDomainGoToTheDefaultArm) {
   EXPECT_EQ(bound.select(101).origin, Origin::fallback);
 }
 
+TEST_F(DispatcherTest, OutsideAnArmsDomainTheWorkspaceIsKeptToAsWell) {
+  Twice::Arm2 spare{{"spare", "f1"}, twice};
+  spare.workspace_per_row_ = twice.large_.workspace_per_row_ = 0;
+  twice.large_.domain_ = {.min = 2, .max = kMaxRows, .multiple = 2};
+  twice.list_.push_back(&spare);
+  spec.arms.push_back({.name = "spare", .time_ns = synthetic::line(90000, 100)});
+  learn();
+  Dispatcher dispatcher(machine, source, &on_miss, options());
+  const Bound bound = dispatcher.bind(twice, synthetic::problem(), {}, {.workspace_bytes = 100});
+  for (const Rows rows : {64, 66, 100, 102, 256}) EXPECT_EQ(bound.select(rows).arm->id().name, "large") << rows;
+  for (const Rows rows : {65, 99}) EXPECT_EQ(bound.select(rows).arm->id().name, "small") << rows;
+  for (const Rows rows : {101, 255, 257}) EXPECT_EQ(bound.select(rows).arm->id().name, "spare") << rows;
+}
+
 TEST_F(DispatcherTest, ABrokenDatabaseCostsNothingButTheTuning) {
   source.broken = true;
   Dispatcher dispatcher(machine, source, &on_miss, options());
@@ -258,6 +275,25 @@ TEST_F(DispatcherTest, ABrokenDatabaseCostsNothingButTheTuning) {
     EXPECT_EQ(bound.select(64).origin, Origin::fallback);
   }
   EXPECT_THAT(warnings, testing::ElementsAre("the database is broken"));
+}
+
+TEST_F(DispatcherTest, AMissWithoutADatabaseSaysWhyThereIsNone) {
+  DispatcherOptions without = options(MissMode::error);
+  without.no_database = "the database is a folder";
+  const auto complaint = [&] {
+    try {
+      Dispatcher(machine, source, &on_miss, without).bind(twice, synthetic::problem(), {});
+    } catch (const NoVerdict& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(complaint(), HasSubstr("the database is a folder"));
+  without.on_miss = MissMode::fallback;
+  without.overrides.frozen = true;
+  EXPECT_THAT(complaint(), HasSubstr("the database is a folder"));
+  learn();  // what is measured stays in memory, and is no miss
+  EXPECT_EQ(complaint(), "");
 }
 
 TEST_F(DispatcherTest, AFailingTunerCostsNothingButTheTuning) {
@@ -291,6 +327,19 @@ TEST_F(DispatcherTest, FrozenAcceptsOnlyWhatHolds) {
   frozen.overrides.force_arm = "large";
   Dispatcher dispatcher(machine, source, &on_miss, frozen);
   EXPECT_EQ(dispatcher.bind(twice, synthetic::problem(), {}).select(5).origin, Origin::forced);
+}
+
+TEST_F(DispatcherTest, FrozenNeitherMeasuresNorRecords) {
+  for (const MissMode mode : {MissMode::tune, MissMode::record}) {
+    DispatcherOptions frozen = options(mode);
+    frozen.overrides.frozen = true;
+    source.stored.clear();
+    source.made.clear();
+    EXPECT_THROW(Dispatcher(machine, source, &on_miss, frozen).bind(twice, synthetic::problem(), {}), NoVerdict);
+    learn();  // provisional
+    Dispatcher(machine, source, &on_miss, frozen).bind(twice, synthetic::problem(), {});
+    EXPECT_EQ(on_miss.tuned + on_miss.recorded, 0);
+  }
 }
 
 TEST_F(DispatcherTest, BoundOutlivesTheDispatcher) {

@@ -256,6 +256,34 @@ TEST_F(Resolve, ClassesAreNeverCrossedEvenByTheFallback) {
   EXPECT_EQ(at(answer({.allow = {"a8"}}).plan, 1).arm, "small");
 }
 
+// small needs ten bytes a row, large none.
+TEST_F(Resolve, WithoutEvidenceAnArmThatKeepsToTheWorkspaceGoesFirst) {
+  source.stored.clear();
+  now.facts["small"].workspace_bytes = [](Rows rows) { return static_cast<std::size_t>(10 * rows); };
+  now.facts["large"].workspace_bytes = [](Rows) { return std::size_t{0}; };
+  EXPECT_THAT(answer({.workspace_bytes = 0}).plan, ElementsAre(PlanSegment{kMaxRows, "large", "", Origin::fallback}));
+  EXPECT_THAT(answer({.workspace_bytes = 505}).plan, ElementsAre(PlanSegment{50, "small", "", Origin::fallback},
+                                                                 PlanSegment{kMaxRows, "large", "", Origin::fallback}));
+  EXPECT_THAT(answer({.workspace_bytes = 505, .batch_invariant = true}).plan,
+              ElementsAre(PlanSegment{kMaxRows, "large", "", Origin::fallback}));
+  // Where none does, the default arm: it may be launched with more after all.
+  EXPECT_EQ(at(answer({.workspace_bytes = 505, .disabled = {"large"}}).plan, 51).arm, "small");
+  Overrides overrides;
+  overrides.force_arm = "small";
+  EXPECT_EQ(at(answer({.workspace_bytes = 0}, overrides).plan, 1).arm, "small");
+  // A stand-in for a disabled arm.
+  now.arm_set.arms.push_back({{"third", "f1"}, "a16", true, false, true, ""});
+  EXPECT_EQ(at(answer({.workspace_bytes = 505, .disabled = {"large"}}).plan, 51).arm, "third");
+}
+
+TEST_F(Resolve, BetweenMeasuredRowCountsTheWorkspaceIsKeptToAsWell) {
+  now.facts["small"].workspace_bytes = [](Rows rows) { return static_cast<std::size_t>(10 * rows); };
+  EXPECT_THAT(answer({.workspace_bytes = 505}).plan,
+              ElementsAre(PlanSegment{50, "small", "-", Origin::tuned}, PlanSegment{63, "large", "", Origin::fallback},
+                          PlanSegment{256, "large", "-", Origin::tuned},
+                          PlanSegment{kMaxRows, "large", "", Origin::out_of_range}));
+}
+
 TEST_F(Resolve, AnInconclusiveVerdictFallsBackAndSaysSo) {
   synthetic::RunSpec other = spec;
   other.id = 2;

@@ -4,13 +4,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 namespace crossover::program {
 
 std::unique_ptr<Runtime> open_audited(const Options& options) {
   std::error_code error;
-  if (options.has("db") && !std::filesystem::exists(std::filesystem::symlink_status(options.database(), error))) {
+  if (options.has("db") && !std::filesystem::exists(std::filesystem::symlink_status(options.database(), error)) &&
+      error == std::errc::no_such_file_or_directory) {
     throw InvalidArgument(fmt::format("there is no database {}", options.database().string()));
   }
   auto runtime = open_runtime(options, {.access = Store::Access::lookup_only, .overrides = Overrides{}}, true);

@@ -135,6 +135,15 @@ std::filesystem::path Options::database() const {
   return path.value_or("");
 }
 
+std::string Options::device() const {
+  const std::optional<std::string> name = text("device");
+  if (name && name->empty()) {
+    throw InvalidArgument(
+        fmt::format("--device takes a device, not ''; those here are: {}", join(Runtime::device_names())));
+  }
+  return name.value_or("");
+}
+
 const Operation& Options::operation() const {
   return Runtime::operation(text("operation").value_or("fp8_block_linear"));
 }

@@ -50,7 +50,7 @@ class Options {
 
   Format format() const;
   std::filesystem::path database() const;  // empty: the default
-  std::string device() const { return text("device").value_or(""); }
+  std::string device() const;              // empty: the default
   const Operation& operation() const;
   // Of --shape and --problem; empty if neither is there. Attributes that --dtype and --bias set are in it. Not
   // normalised.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "command.hpp"
 #include "host.hpp"
@@ -43,6 +44,37 @@ Explanation explain(Store& store, Resolution& resolution, Rows rows) {
   return result;
 }
 
+// The environment's choice of arms, as it was set. Empty: none.
+std::vector<std::string> arm_overrides(const Overrides& overrides) {
+  std::vector<std::string> set;
+  if (overrides.force_arm) set.push_back("CROSSOVER_FORCE_ARM=" + *overrides.force_arm);
+  if (const auto& threshold = overrides.threshold)
+    set.push_back(fmt::format("CROSSOVER_THRESHOLD={}:{}", threshold->arm, threshold->rows));
+  if (!overrides.disable_arms.empty())
+    set.push_back(fmt::format("CROSSOVER_DISABLE_ARMS={}", fmt::join(overrides.disable_arms, ",")));
+  return set;
+}
+
+// The same lookup without the environment's choice of arms, or `with` where it alone makes an answer possible.
+Resolution without_overrides(const Current& current, Store& store, const EvidenceKey& key, const Policy& policy,
+                             const Resolution& with) {
+  try {
+    return resolve(current, store, key.problem, key.regime, policy, Overrides{});
+  } catch (const Error&) {
+    return with;
+  }
+}
+
+void mark_disabled(Standings& standings, const Overrides& overrides) {
+  for (Standing& each : standings.arms) {
+    const bool disabled = std::any_of(overrides.disable_arms.begin(), overrides.disable_arms.end(),
+                                      [&](const std::string& name) { return names_arm(name, each.arm); });
+    if (!disabled || !each.allowed) continue;
+    each.allowed = false;
+    each.why_not = "CROSSOVER_DISABLE_ARMS";
+  }
+}
+
 Json runners_up(const Standings& standings, const std::string& arm) {
   const auto chosen =
       std::find_if(standings.arms.begin(), standings.arms.end(), [&](const Standing& each) { return each.arm == arm; });
@@ -59,6 +91,18 @@ Json runners_up(const Standings& standings, const std::string& arm) {
                       {"why_not", each.why_not}});
   }
   return result;
+}
+
+// `plain`: the choice without `overrides`.
+void add_overrides(Document& document, const std::vector<std::string>& overrides, const PlanSegment& plain) {
+  document.json["overrides"] = overrides;
+  document.json["without_overrides"] = nullptr;
+  if (overrides.empty()) return;
+  document.json["without_overrides"] = {{"arm", plain.arm},
+                                        {"config", plain.config.empty() ? Json(nullptr) : Json(plain.config)},
+                                        {"origin", to_string(plain.origin)}};
+  document.blocks.emplace_back(Fields{
+      {{"overrides", join(overrides)}, {"without them", fmt::format("{} ({})", plain.arm, to_string(plain.origin))}}});
 }
 
 void add_explanation(Document& document, const Explanation& explanation, const Resolution& resolution,
@@ -113,6 +157,20 @@ void add_explanation(Document& document, const Explanation& explanation, const R
   document.blocks.emplace_back(std::move(fields));
 }
 
+// Of two values for the same thing the order would decide.
+void require_consistent(const std::vector<std::string>& assumptions) {
+  std::map<std::string, std::string> seen;  // by what they are about
+  for (const std::string& each : assumptions) {
+    constexpr std::string_view kNewArm = "new_arm=";
+    std::string about = each.substr(0, each.find('='));
+    if (each.starts_with(kNewArm)) about = "arm:" + each.substr(kNewArm.size());
+    const auto [earlier, first] = seen.emplace(about, each);
+    if (!first && earlier->second != each) {
+      throw InvalidArgument(fmt::format("--assume {} and --assume {} contradict each other", earlier->second, each));
+    }
+  }
+}
+
 // The library's answer to a miss, for a device that is not here.
 void handle_stored_miss(Runtime& runtime, const EvidenceKey& key, const Resolution& resolution, MissMode mode,
                         const TuneOptions& tuning) {
@@ -161,11 +219,13 @@ int run_select(const Arguments& arguments) {
   const Problem problem = operation.normalise(*asked);
   const TuneOptions tuning = options->tuning();
   const std::vector<std::string> assumptions = options->texts("assume");
+  require_consistent(assumptions);
 
   Overrides overrides = Overrides::from_environment();
   MissMode mode = overrides.on_miss.value_or(MissMode::fallback);
   bool writes = mode == MissMode::tune || mode == MissMode::record;
-  if (writes && !assumptions.empty()) {  // what is not so cannot be measured, and asks for nothing
+  // What is not so cannot be measured, and asks for nothing; what is frozen stays as it is.
+  if (writes && (!assumptions.empty() || overrides.frozen)) {
     overrides.on_miss = mode = MissMode::fallback;
     writes = false;
   }
@@ -235,7 +295,14 @@ int run_select(const Arguments& arguments) {
   if (!resolution.why.empty()) fields.entries.emplace_back("why", resolution.why);
   document.blocks.emplace_back(std::move(fields));
   if (options->has("explain")) {
-    add_explanation(document, explain(runtime->store(), resolution, rows), resolution, chosen.arm);
+    const std::vector<std::string> set = arm_overrides(overrides);
+    Resolution plain = set.empty() ? resolution
+                                   : without_overrides(current, runtime->store(), {current.device, problem, regime},
+                                                       policy, resolution);
+    add_overrides(document, set, at(plain.plan, std::max<Rows>(rows, 1)));
+    Explanation explanation = explain(runtime->store(), plain, rows);
+    mark_disabled(explanation.standings, overrides);
+    add_explanation(document, explanation, resolution, chosen.arm);
   }
   write_output(render(document, format));
   return kDone;

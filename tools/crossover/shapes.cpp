@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "crossover/dispatch/error.hpp"
+#include "document.hpp"
 #include "options.hpp"
 #include "text.hpp"
 
@@ -45,11 +46,16 @@ struct Columns {
   std::vector<std::size_t> labels;
 };
 
-std::optional<Columns> header(const std::vector<std::string>& fields) {
+// Empty if the fields are no header. Throws what `bad` makes of a sentence.
+template <typename Bad>
+std::optional<Columns> header(const std::vector<std::string>& fields, Bad bad) {
   const auto find = [&](char upper, char lower) {
-    return std::find_if(fields.begin(), fields.end(), [&](const std::string& field) {
+    const auto named = [&](const std::string& field) {
       return field.size() == 1 && (field[0] == upper || field[0] == lower);
-    });
+    };
+    const auto found = std::find_if(fields.begin(), fields.end(), named);
+    if (std::count_if(fields.begin(), fields.end(), named) > 1) throw bad(fmt::format("two columns {}", upper));
+    return found;
   };
   const auto n = find('N', 'n'), k = find('K', 'k');
   if (n == fields.end() || k == fields.end()) return std::nullopt;
@@ -79,6 +85,7 @@ std::vector<Shape> read_shapes(const std::filesystem::path& path) {
       return InvalidArgument(fmt::format("{}, line {}: {}", path.string(), number, why));
     };
     if (line.size() > kLongestLine) throw bad("longer than any shape");
+    if (line.find('\0') != std::string::npos) throw bad(fmt::format("a zero byte: '{}'", printable(line)));
     std::string_view content = line;
     if (number == 1 && content.starts_with("\xEF\xBB\xBF")) content.remove_prefix(3);
     content = trimmed(content);
@@ -86,7 +93,7 @@ std::vector<Shape> read_shapes(const std::filesystem::path& path) {
     const auto fields = csv_fields(content);
     if (!fields) throw bad("a quoted field does not end");
     if (std::exchange(first, false)) {
-      if (const auto found = header(*fields)) {
+      if (const auto found = header(*fields, bad)) {
         columns = *found;
         continue;
       }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <set>
 
 #include "command.hpp"
@@ -55,17 +56,25 @@ std::vector<Task> shape_tasks(const Options& options, const std::filesystem::pat
   return tasks;
 }
 
-std::vector<Task> pending_tasks(Runtime& runtime) {
+void warn_left(const Problem& problem, const char* why) {
+  warn(fmt::format("the request for {} is left: {}", to_string(problem), why));
+}
+
+// What is pending for this device and may be tried now. Counts in `left` what this build cannot do and another may.
+std::vector<Task> pending_tasks(Runtime& runtime, std::size_t& left) {
   std::vector<Task> tasks;
   const auto now_us = runtime.backend().unix_time_us();
   for (const Request& request : runtime.store().requests()) {
     if (request.key.device != runtime.backend().device() || request.not_before_us > now_us) continue;
     Task task;
-    try {  // what this build cannot do is left for one that can
+    try {
       task.operation = &Runtime::operation(request.key.problem.operation);
       task.problem = task.operation->normalise(request.key.problem);
+      if (request.key.regime.fill != Regime{}.fill)
+        throw InvalidArgument("activations cannot be filled with " + request.key.regime.fill + " values");
     } catch (const InvalidArgument& error) {
-      warn(fmt::format("the request for {} is left: {}", to_string(request.key.problem), error.what()));
+      warn_left(request.key.problem, error.what());
+      ++left;
       continue;
     }
     task.options.max_rows = request.max_m;
@@ -88,8 +97,7 @@ void require_writable(Runtime& runtime) {
     throw StoreError(fmt::format("{} cannot be written: the folder {} is read-only", path.string(), folder.string()),
                      "name another file with --db or CROSSOVER_DB");
   }
-  // A write transaction that changes nothing: there is no such request.
-  if (std::filesystem::exists(path, error)) runtime.store().served({});
+  runtime.store().require_writable();
 }
 
 // A request is served by a tuning that went as far, however it came about.
@@ -209,7 +217,8 @@ int run_tune(const Arguments& arguments) {
   }
   if (!pending) tuning.launch_mode = target.regime(*options).launch_mode;
   require_writable(*runtime);
-  if (pending) tasks = pending_tasks(*runtime);
+  std::size_t left = 0;  // requests that could not be served
+  if (pending) tasks = pending_tasks(*runtime, left);
   std::vector<Policy> policies;
   for (Task& task : tasks) {
     const ArmSet arms = runtime->dispatcher().current(*task.operation, task.problem).arm_set;
@@ -228,7 +237,7 @@ int run_tune(const Arguments& arguments) {
   document.json["verdicts"] = Json::array();
   std::exception_ptr failure;
   std::vector<std::string> not_stored;
-  for (std::size_t i = 0; i < tasks.size() && !failure; ++i) {
+  for (std::size_t i = 0; i < tasks.size() && (pending || !failure); ++i) {
     const Task& task = tasks[i];
     progress.title(fmt::format("{}/{} {}", i + 1, tasks.size(), to_string(task.problem)));
     try {
@@ -239,21 +248,25 @@ int run_tune(const Arguments& arguments) {
       Document part;
       add_blocks(part, task, out, result);
       // A table at a time for people, who wait; programs get one document at the end.
-      if (format != Format::json) write_output((i == 0 ? "" : "\n") + render(part, format));
+      const bool first = document.json["verdicts"].size() == 1;
+      if (format != Format::json) write_output((first ? "" : "\n") + render(part, format));
       if (!result.not_stored.empty()) {
         not_stored.push_back(result.not_stored);
       } else {
         serve_request(runtime->store(), result.verdict.key, task.options.max_rows);
       }
-    } catch (...) {
+    } catch (const std::exception& error) {
       progress.clear();
       failure = std::current_exception();
       if (task.request) {
+        const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+        warn_left(task.problem, memory ? "out of memory" : error.what());
+        ++left;
         constexpr std::int64_t kRetryAfterUs = 600'000'000;  // ten minutes
         try {
           runtime->store().failed(*task.request, runtime->backend().unix_time_us() + kRetryAfterUs);
-        } catch (const StoreError& error) {
-          warn(error.what());  // the failure itself is what to report
+        } catch (const StoreError& fault) {
+          warn(fault.what());  // the failure itself is what to report
         }
       }
     }
@@ -261,8 +274,12 @@ int run_tune(const Arguments& arguments) {
   for (const std::string& text : runtime->store().warnings()) warn(text);
   if (format == Format::json) {
     if (!failure || !document.json["verdicts"].empty()) write_output(render(document, format));
-  } else if (tasks.empty()) {
+  } else if (tasks.empty() && left == 0) {
     write_output("Nothing is pending for this device.\n");
+  }
+  if (left > 0) {
+    const std::size_t all = document.json["verdicts"].size() + left;
+    throw Failure(fmt::format("{} of {} requests could not be served", left, all));
   }
   if (failure) std::rethrow_exception(failure);
   if (!not_stored.empty())

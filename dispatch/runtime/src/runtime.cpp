@@ -91,19 +91,20 @@ struct Runtime::State {
       : backend(open_backend(options.device)),
         opened(open_store(std::move(options.database), options.access)),
         tuner(*backend, *opened.store, options.tuning, std::move(options.progress)),
-        dispatcher(*backend, *opened.store, &tuner, dispatcher_options(options)) {
+        dispatcher(*backend, *opened.store, &tuner, dispatcher_options(options, opened.fault)) {
     if (!opened.fault.empty()) {
       (options.warn ? options.warn : warn_once)(opened.fault + "; going on without a database");
     }
   }
 
-  static DispatcherOptions dispatcher_options(RuntimeOptions& options) {
+  static DispatcherOptions dispatcher_options(RuntimeOptions& options, const std::string& fault) {
     DispatcherOptions result;
     result.overrides = options.overrides ? std::move(*options.overrides) : Overrides::from_environment();
     result.on_miss = options.on_miss;
     result.l2 = options.tuning.l2;
     result.max_rows = options.tuning.max_rows;
     result.assumptions = std::move(options.assumptions);
+    result.no_database = fault;
     result.warn = options.warn ? options.warn : warn_once;
     return result;
   }

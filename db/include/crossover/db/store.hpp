@@ -53,6 +53,9 @@ class Store final : public EvidenceSource {
   // Writing. Each is one transaction of a few milliseconds, atomic and durable when it returns. Throws StoreError.
   Id append(const Run& run);       // the run with its samples and attempts; the same content again is no change
   Id put(const Verdict& verdict);  // returns the verdict's id; decided_us = 0 is set to now
+  // For those who are about to do work whose result is to be stored: throws the StoreError that storing would throw.
+  // Where there is no file yet, none is created, but its folder is.
+  void require_writable();
   // For what could not be written: kept in memory until the store dies, and answered like everything else. Lookups of
   // this process then find it; nobody else does. Throws what append and put throw for content that is refused.
   Id keep(const Run& run);

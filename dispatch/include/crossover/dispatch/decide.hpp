@@ -112,7 +112,5 @@ struct Standings {
   std::vector<Standing> arms;
 };
 Standings standings(std::span<const Run> runs, const Policy& policy, Rows rows);
-// Regret of `segments` at the held-out row counts of `runs`.
-std::optional<HeldOut> held_out(std::span<const Run> runs, const Policy& policy, std::span<const Segment> segments);
 
 }  // namespace crossover

@@ -84,6 +84,7 @@ struct DispatcherOptions {
   L2State l2 = L2State::cold;
   Rows max_rows = 8192;                          // largest M that a tuning started by bind() measures
   std::vector<std::string> assumptions;          // as for assume(); for what-ifs and tests
+  std::string no_database;                       // why the source is empty, where it stands in for a database
   std::function<void(const std::string&)> warn;  // default: one line on standard error, each text once
 };
 

@@ -2,6 +2,7 @@
 // Facts as they were measured, and where they come from. Written once, never changed.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -106,8 +107,9 @@ ArmSet arm_set(const Operation& operation, const Problem& problem, const Device&
 
 // What a plan must know of an arm now and what evidence need not keep.
 struct ArmFacts {
-  RowDomain rows;                // where it is eligible
-  std::size_t cached_bytes = 0;  // as Cost has it
+  RowDomain rows;                                    // where it is eligible
+  std::size_t cached_bytes = 0;                      // as Cost has it
+  std::function<std::size_t(Rows)> workspace_bytes;  // as Cost has it; more rows never need less. Empty: unknown
 };
 std::map<std::string, ArmFacts> arm_facts(const Operation& operation, const Problem& problem, const Device& device);
 

@@ -95,7 +95,7 @@ struct Eligibility {
 
 // What a launch costs besides time: labels for people, filters for policies, and the roofline.
 struct Cost {
-  std::size_t workspace_bytes = 0;  // scratch for one launch at these rows
+  std::size_t workspace_bytes = 0;  // scratch for one launch at these rows; more rows never need less
   std::size_t cached_bytes = 0;     // kept as long as the Prepared lives, beside the weights themselves
   double flops = 0;                 // useful floating-point operations, 2·M·N·K for a matrix product
   double bytes_moved = 0;           // least bytes through device memory

@@ -35,8 +35,9 @@ struct Current {
   std::map<std::string, ArmFacts> facts;  // by arm; of one that is missing nothing is assumed
 };
 
-// The arms to run where nothing is known: the default arms, or what the policy leaves of them. Ascending, the last
-// entry's up_to is kMaxRows. Throws InvalidArgument if the policy forbids every eligible arm.
+// The arms to run where nothing is known: the default arms, or what the policy leaves of them; where one needs more
+// workspace than the policy grants, another that does not, if there is one. Ascending, the last entry's up_to is
+// kMaxRows. Throws InvalidArgument if the policy forbids every eligible arm.
 std::vector<DefaultArm> fallback_arms(const Current& current, const Policy& policy);
 
 // One what-if, "KEY=VALUE": driver, cuda, cublaslt, blas; sm_count; arm:NAME=FINGERPRINT; arm:NAME=absent;

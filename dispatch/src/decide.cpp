@@ -20,6 +20,8 @@ constexpr double kUnmeasured = 1e9;    // loss of an arm at a point where it has
 constexpr double kUndecided = 0.10;    // a rival that might be this much faster leaves a point undecided
 constexpr double kUndecidedShare = 0.5;                // of the points, beyond which the whole verdict is inconclusive
 constexpr double kAgreeMean = 0.01, kAgreeMax = 0.03;  // losses up to which two processes' plans agree
+constexpr double kBandApart = 1.25;      // factor around the ratio of medians from different runs, before their spread
+constexpr std::size_t kFewestApart = 8;  // rounds that each of them must have
 constexpr int kBootstraps = 1000;
 
 // splitmix64 (Steele, Lea, Flood 2014).
@@ -45,15 +47,26 @@ struct TimedRound {
 };
 
 // What one arm has at one row count, over all runs; ascending by (run, number).
+double median_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
 struct Cell {
   std::vector<TimedRound> rounds;
   std::optional<double> error;
   double median() const {
     std::vector<double> times;
     for (const TimedRound& round : rounds) times.push_back(round.time_ns);
-    std::sort(times.begin(), times.end());
-    const std::size_t half = times.size() / 2;
-    return times.size() % 2 == 1 ? times[half] : (times[half - 1] + times[half]) / 2;
+    return median_of(std::move(times));
+  }
+  // MAD over median.
+  double spread() const {
+    const double middle = median();
+    std::vector<double> distances;
+    for (const TimedRound& round : rounds) distances.push_back(std::fabs(round.time_ns - middle));
+    return median_of(std::move(distances)) / middle;
   }
 };
 
@@ -193,11 +206,23 @@ std::vector<PairedRatio> paired(const Cell& a, const Cell& b) {
   return result;
 }
 
+// Of arms that were never timed in the same round, the ratio of the medians. Only a difference far beyond what one
+// process repeats of another counts; everything else stays open.
+void compare_apart(const Cell& a, const Cell& b, Ratio& result) {
+  result.median = a.median() / b.median();
+  if (std::min(a.rounds.size(), b.rounds.size()) < kFewestApart) return;
+  const double band = kBandApart * (1 + 4 * (a.spread() + b.spread()));
+  result.low = result.median / band;
+  result.high = result.median * band;
+  if (result.high < 1 / (1 + kTieBand)) result.comparison = Comparison::win;
+  if (result.low > 1 + kTieBand) result.comparison = Comparison::loss;
+}
+
 Ratio ratio_of(const Cell& a, const Cell& b, double alpha) {
   std::vector<double> ratios;
   for (const PairedRatio& pair : paired(a, b)) ratios.push_back(pair.ratio);
   Ratio result = compare(ratios, alpha);
-  if (result.pairs == 0) result.median = a.median() / b.median();  // never timed together: an estimate, always open
+  if (result.pairs == 0) compare_apart(a, b, result);
   return result;
 }
 
@@ -449,13 +474,16 @@ class CrossoverBounds {
   std::vector<std::vector<std::uint32_t>> numbers_;  // per run, the rounds it had
 };
 
-// Loss of `segments` at the points, counting only what is beyond noise.
-struct Regret {
-  double mean = 0, max = 0;
-};
-Regret regret_of(const Table& table, const std::vector<Point>& points, std::span<const Segment> segments) {
-  Regret regret;
+// Whether a process's own plan loses next to nothing on the pooled evidence, counting only what is beyond noise. Row
+// counts at which the process has no clean sample of the winner say nothing: there it knows less, which is no
+// disagreement. Under half of them left, it knows too little to agree.
+bool agrees(const Table& table, const std::vector<Point>& points, const Table& own, std::span<const Segment> segments) {
+  double sum = 0, max = 0;
+  std::size_t judged = 0;
   for (const Point& point : points) {
+    const auto seen = own.points.find(point.m);
+    if (seen == own.points.end() || !seen->second.contains(point.winner)) continue;
+    ++judged;
     const Cells& cells = table.points.at(point.m);
     const std::string* arm = arm_of(segments, point.m);
     if (arm == nullptr || *arm == point.winner) continue;
@@ -464,10 +492,10 @@ Regret regret_of(const Table& table, const std::vector<Point>& points, std::span
       const Ratio ratio = ratio_of(cells.at(*arm), cells.at(point.winner), alpha_among(cells));
       loss = ratio.comparison == Comparison::loss ? ratio.median - 1 : 0;
     }
-    regret.mean += loss / static_cast<double>(points.size());
-    regret.max = std::max(regret.max, loss);
+    sum += loss;
+    max = std::max(max, loss);
   }
-  return regret;
+  return 2 * judged >= points.size() && sum < kAgreeMean * static_cast<double>(judged) && max < kAgreeMax;
 }
 
 void set_status(Verdict& verdict, const Table& table, const std::vector<Point>& points) {
@@ -497,8 +525,7 @@ void set_status(Verdict& verdict, const Table& table, const std::vector<Point>& 
     const Table own_table = tabulate(own, verdict.policy, Role::grid);
     const std::vector<Segment> own_segments =
         segments_of(own_table, judge_all(own_table, verdict.incumbent), verdict.policy.batch_invariant);
-    const Regret regret = regret_of(table, points, own_segments);
-    if (!own_segments.empty() && regret.mean < kAgreeMean && regret.max < kAgreeMax) ++agreeing;
+    if (!own_segments.empty() && agrees(table, points, own_table, own_segments)) ++agreeing;
   }
   verdict.status = agreeing >= 2 ? VerdictStatus::confirmed : VerdictStatus::inconclusive;
   verdict.why = std::to_string(agreeing) + " of " + std::to_string(by_process.size()) + " processes agree";

@@ -3,6 +3,7 @@
 #include <rapidcheck.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "synthetic.hpp"
@@ -183,6 +184,58 @@ TEST(Decide, TwoProcessesThatAgreeConfirm) {
   two.process = 2;
   std::swap(two.arms[0].time_ns, two.arms[1].time_ns);
   EXPECT_EQ(decided({synthetic::run(one), synthetic::run(two)}).status, VerdictStatus::inconclusive);
+}
+
+// A process that lost the winner's sample at a row count, to noise or to its budget, knows less there; its plan has
+// another arm at that row count, which is no disagreement. One that lost it at most row counts confirms nothing.
+TEST(Decide, WhereAProcessHasNoCleanWinnerItDoesNotDisagree) {
+  synthetic::RunSpec spec = synthetic::two_arms(), other = spec;
+  other.id = 2;
+  other.process = 2;
+  other.seed = 2;
+  const RunRecord one = synthetic::run(spec);
+  const auto status = [&](const std::function<void(Sample&)>& edit, bool erase = false) {
+    RunRecord two = synthetic::run(other);
+    for (Sample& sample : two.samples) edit(sample);
+    if (erase) std::erase_if(two.samples, [](const Sample& sample) { return sample.dirty_mask != 0; });
+    return decided({one, two}).status;
+  };
+  const auto dirty = [](bool yes, Sample& sample) {
+    if (yes) sample.dirty_mask = static_cast<std::uint64_t>(Dirty::noisy);
+  };
+  for (const bool erase : {false, true}) {
+    EXPECT_EQ(status([&](Sample& s) { dirty(s.m == 256 && s.arm == "large", s); }, erase), VerdictStatus::confirmed);
+    EXPECT_EQ(status([&](Sample& s) { dirty(s.m == 1 && s.arm == "small", s); }, erase), VerdictStatus::confirmed);
+    EXPECT_EQ(status([&](Sample& s) { dirty(s.m == 64, s); }, erase), VerdictStatus::confirmed);
+    EXPECT_EQ(status([&](Sample& s) { dirty(s.m > 2, s); }, erase), VerdictStatus::inconclusive);
+    EXPECT_EQ(status([&](Sample& s) { dirty(s.arm == "large" || s.m > 4, s); }, erase), VerdictStatus::inconclusive);
+  }
+}
+
+// Two arms that are clean in different runs only share no round. Far beyond what processes differ by, that decides.
+TEST(Decide, ArmsThatShareNoRoundAreComparedByTheirMedians) {
+  const auto status = [](double ratio, double noise, int rounds) {
+    synthetic::RunSpec one, two;
+    one.arms = {{.name = "small", .time_ns = [](Rows) { return 1e5; }}};
+    two.arms = {{.name = "large", .time_ns = [=](Rows) { return 1e5 * ratio; }}};
+    one.defaults = two.defaults = {{kMaxRows, "small"}};
+    one.noise = two.noise = noise;
+    one.drift = two.drift = 0;
+    one.rounds = two.rounds = rounds;
+    two.id = 2;
+    two.process = 2;
+    RunRecord first = synthetic::run(one), second = synthetic::run(two);
+    first.arm_set.arms.push_back(second.arm_set.arms.front());
+    second.arm_set = first.arm_set;
+    const Verdict verdict = decided({first, second});
+    return verdict.segments.empty() ? std::string() : verdict.segments.front().arm;
+  };
+  EXPECT_EQ(status(0.5, 0.004, 12), "large") << "the default arm is twice as slow";
+  EXPECT_EQ(status(0.9, 0.004, 12), "small") << "10% between processes is no evidence";
+  EXPECT_EQ(status(1.1, 0.004, 12), "small");
+  EXPECT_EQ(status(2.0, 0.004, 12), "small");
+  EXPECT_EQ(status(0.7, 0.2, 12), "small") << "nor is 30% where times vary by 20%";
+  EXPECT_EQ(status(0.5, 0.004, 7), "small") << "nor are a few rounds";
 }
 
 TEST(Decide, AChangedArmBringsOnlyItsNewestRows) {

@@ -65,11 +65,11 @@ std::string extents(const Problem& problem) { return problem.attributes.at("n") 
 void add_layer(Document& document, const Measured& measured) {
   document.blocks.emplace_back(Heading{extents(measured.verdict.key.problem)});
   document.blocks.emplace_back(median_table(measured.runs, measured.verdict.segments));
-  Table decided{{{"policy"}, {"arms by M"}, {"library arm"}, {"threshold (95%)"}, {"first win", true}}, {}};
+  Table decided{{{"policy"}, {"status"}, {"arms by M"}, {"library arm"}, {"threshold (95%)"}, {"first win", true}}, {}};
   for (const NamedPolicy& each : policies()) {
     const Verdict verdict = decide(measured.verdict.key, measured.runs, each.policy);
-    decided.rows.push_back({each.name, segments_text(verdict), verdict.library_arm, threshold_text(verdict),
-                            rows_text(verdict.first_win)});
+    decided.rows.push_back({each.name, std::string(to_string(verdict.status)), segments_text(verdict),
+                            verdict.library_arm, threshold_text(verdict), rows_text(verdict.first_win)});
   }
   document.blocks.emplace_back(std::move(decided));
   Table costs{{{"M", true}, {"best"}, {"us", true}}, {}};

@@ -26,8 +26,7 @@ std::uint64_t dirty_bits(const Sample& sample, const CleanLimits& limits) {
   if (!plausible(median)) {
     return mask | bit(Dirty::implausible);
   }
-  const double limit = median < limits.short_ns ? limits.mad_over_median_short : limits.mad_over_median;
-  if (!(mad / median <= limit)) {
+  if (!(mad / median <= limits.mad_over_median)) {
     mask |= bit(Dirty::noisy);
   }
   // Modified z-score (Iglewicz and Hoaglin): 0.6745 (t - median) / MAD. Rounds that agree to the last digit of the

@@ -284,13 +284,8 @@ class CpuBackend final : public Backend {
   // Calibrated on a busy two-core virtual machine; tuner/MEASURING.md has the figures. Noise is no fault here: no MAD
   // exceeds its median, and no more than half of the rounds are beyond it.
   CleanLimits limits() const override {
-    return {.mad_over_median = 1,
-            .mad_over_median_short = 1,
-            .short_ns = 10e3,
-            .outlier_z = 200,
-            .outlier_share = 0.5,
-            .discarded_share = 0.30,
-            .placebo_median = 0.25};
+    return {
+        .mad_over_median = 1, .outlier_z = 200, .outlier_share = 0.5, .discarded_share = 0.30, .placebo_median = 0.25};
   }
   std::int64_t now_ns() override {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())

@@ -536,7 +536,12 @@ class Measurement {
     for (Candidate& candidate : candidates_) {
       order.push_back(&candidate);
     }
-    std::stable_partition(order.begin(), order.end(), [&](const Candidate* c) { return c->name() == default_name; });
+    // The default arm first, then as fast as they are expected to be: where the budget ends, the slow ones are left
+    // out.
+    std::stable_sort(order.begin(), order.end(), [&](const Candidate* a, const Candidate* b) {
+      const auto rank = [&](const Candidate* c) { return std::pair(c->name() != default_name, expected_ns(*c, m)); };
+      return rank(a) < rank(b);
+    });
 
     const double reserved_before = reserved_ns_;
     bool affordable_point = true;
@@ -1115,8 +1120,8 @@ Run measure_selected(Backend& backend, const Operation& operation, const Problem
   }
   std::sort(selection.rows.begin(), selection.rows.end());
   selection.rows.erase(std::unique(selection.rows.begin(), selection.rows.end()), selection.rows.end());
-  if (selection.rows.front() < 1 || selection.rows.back() > kMaxRows) {
-    throw InvalidArgument("row counts are from 1 to " + std::to_string(kMaxRows));
+  if (selection.rows.front() < 1) {
+    throw InvalidArgument("row counts begin at 1");
   }
   TuneOptions own = options;
   own.max_rows = selection.rows.back();

@@ -35,11 +35,9 @@ struct Timing {
 
 // Limits beyond which a sample or a run is dirty. They belong to the back end: what is noise on a GPU is quiet on a VM.
 struct CleanLimits {
-  double mad_over_median = 0.015;
-  double mad_over_median_short = 0.03;  // below `short_ns` a launch
-  double short_ns = 10'000;
+  double mad_over_median = 0.03;
   double outlier_z = 10;  // modified z-score
-  double outlier_share = 0.05;
+  double outlier_share = 0.25;
   double discarded_share = 0.30;
   double placebo_median = 0.003;  // |median ratio - 1| of the A/A comparison
 };

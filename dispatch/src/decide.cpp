@@ -244,8 +244,9 @@ struct Point {
   bool undecided = false;
 };
 
-// Among `names`, the first by name that is not shown to be slower than the fastest of them: noise between equals must
-// not change the pick from one tuning to the next.
+// Among `names`, the first by name of those that are as good as the fastest: not shown to be slower, and no further off
+// than plans of two processes may be. Noise between equals must not change the pick from one tuning to the next, and a
+// few rounds, which show little, must not make equals of what is not.
 std::string stable_pick(const Cells& cells, const std::vector<std::string>& names, double alpha) {
   const std::string* leader = nullptr;
   double best = std::numeric_limits<double>::infinity();
@@ -256,8 +257,11 @@ std::string stable_pick(const Cells& cells, const std::vector<std::string>& name
       best = median;
     }
   }
-  for (const std::string& name : names)
-    if (name == *leader || ratio_of(cells.at(name), cells.at(*leader), alpha).low <= 1) return name;
+  for (const std::string& name : names) {
+    if (name == *leader) return name;
+    const Ratio ratio = ratio_of(cells.at(name), cells.at(*leader), alpha);
+    if (ratio.low <= 1 && ratio.median <= 1 + kAgreeMax) return name;
+  }
   return *leader;
 }
 

@@ -212,6 +212,24 @@ TEST(Decide, WhereAProcessHasNoCleanWinnerItDoesNotDisagree) {
   }
 }
 
+// Among arms that both beat the default one, a single odd round in twelve does not make equals of what is 6% apart.
+TEST(Decide, AnOddRoundMakesNoEqualsOfDifferentArms) {
+  const auto pick = [](double slower) {
+    synthetic::RunSpec spec;
+    spec.arms = {{.name = "default", .time_ns = [](Rows) { return 2e5; }},
+                 {.name = "a", .time_ns = [=](Rows) { return 1e5 * slower; }},
+                 {.name = "b", .time_ns = [](Rows) { return 1e5; }}};
+    spec.defaults = {{kMaxRows, "default"}};
+    spec.rounds = 12;
+    RunRecord run = synthetic::run(spec);
+    for (Sample& sample : run.samples)
+      if (sample.arm == "b") sample.raw[5].total_ns *= 1.2;
+    return decided({run}).segments.front().arm;
+  };
+  EXPECT_EQ(pick(1.06), "b");
+  EXPECT_EQ(pick(1.005), "a") << "equals: the first by name";
+}
+
 // Two arms that are clean in different runs only share no round. Far beyond what processes differ by, that decides.
 TEST(Decide, ArmsThatShareNoRoundAreComparedByTheirMedians) {
   const auto status = [](double ratio, double noise, int rounds) {

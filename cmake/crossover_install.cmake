@@ -121,7 +121,8 @@ foreach(target IN LISTS crossover_own)
   endif()
 endforeach()
 file(GLOB crossover_documents CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}
-  README.md CHANGELOG.md dispatch/*.md db/*.md tuner/*.md kernels/*.md kernels/*/*.md tools/*.md)
+  README.md CHANGELOG.md dispatch/*.md db/*.md tuner/*.md kernels/*.md kernels/*/*.md
+  kernels/*/*/*.md tools/*.md tests/*.md)
 foreach(document IN LISTS crossover_documents)
   cmake_path(GET document PARENT_PATH folder)
   install(FILES ${document} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})

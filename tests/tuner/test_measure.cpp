@@ -569,6 +569,25 @@ TEST(Looks, ALoserEverywhereIsDroppedAndItsSamplesKept) {
   EXPECT_GT(sample_of(run, "b", 1)->raw.size(), 12u);
 }
 
+// "c" loses everywhere, but only to arms that a policy may forbid where it allows "c".
+TEST(Looks, NoArmIsDroppedForOneThatItsPolicyMayForbid) {
+  const auto drops_c = [](const std::function<void(ArmSpec&)>& loosen) {
+    ArmSpec one = arm("one", constant(1e5)), two = arm("two", constant(1.01e5));  // open, so that rounds go on
+    loosen(one);
+    loosen(two);
+    Bench bench({std::move(one), std::move(two), arm("c", constant(1.2e5))});
+    bench.options.max_rows = 8;
+    const crossover::Run run = bench.measure();
+    EXPECT_GT(sample_of(run, "two", 1)->raw.size(), 12u);
+    return attempt_of(run, "c", 0) != nullptr;
+  };
+  EXPECT_TRUE(drops_c([](ArmSpec&) {}));
+  EXPECT_FALSE(drops_c([](ArmSpec& spec) { spec.numerics = "rounded"; }));
+  EXPECT_FALSE(drops_c([](ArmSpec& spec) { spec.cached_bytes = 64; }));
+  EXPECT_FALSE(drops_c([](ArmSpec& spec) { spec.workspace_bytes = 64; }));
+  EXPECT_FALSE(drops_c([](ArmSpec& spec) { spec.batch_invariant = false; }));
+}
+
 TEST(Looks, NeitherTheDefaultNorWhatWasAskedForNorAWinnerSomewhereIsDropped) {
   Bench bench({arm("a", constant(1.3e5)), arm("b", constant(1e5)), arm("b2", constant(1.01e5)),
                arm("kept/1", constant(1.2e5)), arm("sometimes", [](Rows m) { return m == 8 ? 0.9e5 : 1.3e5; })});

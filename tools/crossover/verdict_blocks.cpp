@@ -19,6 +19,15 @@ const Segment* segment_at(std::span<const Segment> segments, Rows m) {
   return found == segments.end() ? nullptr : &*found;
 }
 
+// A library's configuration may be a list of algorithms; all of it is in the JSON.
+std::string shortened(const std::string& config) {
+  constexpr std::size_t kMost = 48;
+  if (config.size() <= kMost) return config;
+  std::size_t end = kMost;
+  while (end > 0 && (static_cast<unsigned char>(config[end]) & 0xC0) == 0x80) --end;  // not inside a character
+  return config.substr(0, end) + "...";
+}
+
 }  // namespace
 
 Fields verdict_fields(const Verdict& verdict) {
@@ -30,7 +39,8 @@ Fields verdict_fields(const Verdict& verdict) {
   add("status", fmt::format("{}{}", to_string(verdict.status), verdict.why.empty() ? "" : ": " + verdict.why));
   for (const Segment& each : verdict.segments) {
     add(fmt::format("M = {}", row_range(each.from, each.to)),
-        each.config == "-" || each.config.empty() ? each.arm : fmt::format("{} ({})", each.arm, each.config));
+        each.config == "-" || each.config.empty() ? each.arm
+                                                  : fmt::format("{} ({})", each.arm, shortened(each.config)));
   }
   for (const Crossover& each : verdict.crossovers) {
     add("crossover",

@@ -100,6 +100,7 @@ int write_results(const std::filesystem::path& path) {
     }
     newest.emplace(verdict.key, std::move(measured));
   }
+  if (const auto warnings = store->warnings(); !warnings.empty()) throw StoreError(warnings.front());
   if (newest.empty()) throw StoreError("the database has no verdict of fp8_block_linear on a CUDA device");
   std::vector<const Measured*> layers;
   for (const auto& [key, measured] : newest) layers.push_back(&measured);

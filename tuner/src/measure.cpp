@@ -903,13 +903,14 @@ class Measurement {
 
   // --- looks --------------------------------------------------------------------------------------------------------
 
-  static const Entry* leader_of(const Point& point) {
+  // The fastest at the point; with `among`, of those that may be served wherever that one may.
+  const Entry* leader_of(const Point& point, const Entry* among = nullptr) const {
     const Entry* leader = nullptr;
     double best = 0;
     for (const Entry& entry : point.entries) {
       const double median = median_ns(entry.sample);
       if (entry.sample.role != Role::placebo && !entry.failed && plausible(median) &&
-          (leader == nullptr || median < best)) {
+          (among == nullptr || serves_wherever(entry, *among)) && (leader == nullptr || median < best)) {
         leader = &entry;
         best = median;
       }
@@ -917,12 +918,27 @@ class Measurement {
     return leader;
   }
 
+  // Whether every policy that allows `other` allows `entry` too: no other policy may lose an arm to one that it
+  // forbids.
+  bool serves_wherever(const Entry& entry, const Entry& other) const {
+    const auto rank = [&](const Entry& each) {
+      const auto& classes = run_.arm_set.numerics;
+      return std::find_if(classes.begin(), classes.end(),
+                          [&](const NumericsClass& c) { return c.name == each.candidate->arm->numerics(); }) -
+             classes.begin();
+    };
+    return rank(entry) <= rank(other) && entry.sample.cached_bytes <= other.sample.cached_bytes &&
+           entry.sample.workspace_bytes <= other.sample.workspace_bytes &&
+           (entry.candidate->arm->batch_invariant() || !other.candidate->arm->batch_invariant());
+  }
+
   // Stops row counts where all is decided, and arms that lose everywhere. A thorough tuning only collects.
   void look(std::vector<Point>& points) {
     if (options_.thorough) {
       return;
     }
-    std::map<Candidate*, double> closest;  // smallest lower bound of time / leader's, over the row counts
+    // Smallest lower bound, over the row counts, of the time over that of the fastest that may be served instead.
+    std::map<Candidate*, double> closest;
     for (Point& point : points) {
       const Entry* leader = leader_of(point);
       if (leader == nullptr) {
@@ -951,7 +967,11 @@ class Measurement {
           const Ratio to_default = compare(paired_ratios(entry.sample, reference->sample), alpha);
           decided = decided && to_default.comparison != Comparison::open;
         }
-        const double low = &entry == leader ? 1 : to_leader.low;
+        const Entry* rival = leader_of(point, &entry);
+        double low = 1;
+        if (rival != nullptr && rival != &entry) {
+          low = compare(paired_ratios(entry.sample, rival->sample), alpha).low;
+        }
         const auto [found, inserted] = closest.try_emplace(entry.candidate, low);
         found->second = inserted ? low : std::min(found->second, low);
       }
@@ -962,8 +982,10 @@ class Measurement {
         continue;
       }
       candidate->raced = true;
-      char text[96];
-      std::snprintf(text, sizeof(text), "slower than the best at every row count, by %.3g%% at least", 100 * (low - 1));
+      char text[128];
+      std::snprintf(text, sizeof(text),
+                    "slower than the best at every row count, by %.3g%% at least",
+                    100 * (low - 1));
       note(0, *candidate, Outcome::dropped, text);
       for (Point& point : points) {
         for (Entry& entry : point.entries) {

@@ -144,10 +144,10 @@ std::vector<Case> cases() {
   all.push_back({"DeviceThatIsNotThere", {"device", "--device", "cuda:0"}, "cpu"});
   all.push_back({"UnknownStoredDevice", select_with({"--device", "0123abcd", "--shape", "256,256", "--rows", "1"}),
                  "the database has: none"});
-  const auto compare = [&](const char* name, const char* arms, const char* rows, const char* says) {
+  const auto compare = [&](const char* name, const char* arms, const char* at, const char* says) {
     all.push_back(
         {std::string("Compare") + name,
-         {"compare", "--device", "cpu", "--shape", "64,64", "--budget", "100ms", "--arms", arms, "--rows", rows},
+         {"compare", "--device", "cpu", "--shape", "64,64", "--budget", "100ms", "--arms", arms, "--rows", at},
          says});
   };
   compare("UnknownFirst", "nosuch,host_vector", "1", "nosuch");

@@ -112,7 +112,7 @@ TEST_F(Constant, CostsWhatTheStoredTimesSay) {
 }
 
 TEST_F(Constant, WhatWasNotTimedHasNoCost) {
-  store_evidence(database_, {.edit = [](Run& run) {
+  store_evidence(database_, {.edit = [](crossover::Run& run) {
                    std::erase_if(run.samples, [](const Sample& s) { return s.arm == kLibrary && s.m < 16; });
                  }});
   for (const Json& each : constant({std::string(kLibrary) + ":1", "--json"}).json()["problems"][0]["rows"]) {

@@ -75,6 +75,7 @@ int run_audit_constant(const Arguments& arguments) {
     const ArmSet& arms = runs.back().arm_set;
     bool here = false;
     for (const ArmRecord& arm : arms.arms) {
+      if (!arm.eligible) continue;
       known.insert(arm.id.name);
       here = here || names_arm(constant.arm, arm.id.name);
     }

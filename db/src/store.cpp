@@ -1051,6 +1051,72 @@ std::optional<Run> Store::run(const Id& id) {
   });
 }
 
+std::vector<Run> Store::all_runs() {
+  return state_->read(std::vector<Run>(), [&](Connection& connection) {
+    std::vector<Run> runs;
+    Query query = connection.query("SELECT " CROSSOVER_RUN_COLUMNS
+                                   ", " CROSSOVER_KEY_COLUMNS CROSSOVER_RUN_TABLES CROSSOVER_KEY_JOINS("r"));
+    state_->for_each_row(query, "run", [&](const Query& row) { runs.push_back(run_of(row, nullptr)); });
+    std::sort(runs.begin(), runs.end(),
+              [](const Run& a, const Run& b) { return std::tie(a.started_us, a.id) < std::tie(b.started_us, b.id); });
+    return runs;
+  });
+}
+
+std::vector<std::string> Store::check() {
+  return state_->read(std::vector<std::string>(), [&](Connection& connection) {
+    std::vector<std::string> faults;
+    const auto each = [&](const char* sql, const std::string& what, const auto& look) {
+      try {
+        Query query = connection.query(sql);
+        while (query.step()) {
+          const auto id = State::row_id(query);
+          const std::string name = what + (id ? " " + short_hex(*id) : "");
+          try {
+            look(query, name);
+          } catch (const BadRow& error) {
+            faults.push_back(name + ": " + error.what());
+          } catch (const codec::Malformed& error) {
+            faults.push_back(name + ": " + error.what());
+          }
+        }
+      } catch (const Damaged& error) {
+        faults.push_back(what + ": " + error.what());
+      }
+    };
+    each("SELECT * FROM pragma_integrity_check(100)", "SQLite's check", [&](const Query& row, const std::string&) {
+      if (row.text(0) != "ok") faults.push_back("SQLite's check: " + std::string(row.text(0)));
+    });
+    each("SELECT \"table\", parent, count(*) FROM pragma_foreign_key_check GROUP BY 1, 2", "references",
+         [&](const Query& row, const std::string&) {
+           faults.push_back(std::to_string(row.integer(2)) + " rows of " + std::string(row.text(0)) +
+                            " refer to rows of " + std::string(row.text(1)) + " that are not there");
+         });
+    const auto holds = [](const Id& found, const Id& computed) {
+      if (found != computed) throw BadRow("its digest does not hold");
+    };
+    each("SELECT device_id, json FROM device", "device",
+         [&](const Query& row, const std::string&) { holds(row.id(0), device_id(row.text(1))); });
+    each("SELECT environment_id, json FROM environment", "environment",
+         [&](const Query& row, const std::string&) { holds(row.id(0), environment_id(row.text(1))); });
+    each("SELECT problem_id, operation, json FROM problem", "problem",
+         [&](const Query& row, const std::string&) { holds(row.id(0), problem_id(row.text(1), row.text(2))); });
+    each("SELECT regime_id, launch_mode, l2, fill FROM regime", "regime", [&](const Query& row, const std::string&) {
+      holds(row.id(0), regime_id(row.text(1), row.text(2), row.text(3)));
+    });
+    each("SELECT arm_id, name, fingerprint, numerics, json FROM arm", "arm", [&](const Query& row, const std::string&) {
+      holds(row.id(0), arm_id(row.text(1), row.text(2), row.text(3), row.text(4)));
+    });
+    std::set<Id> runs;
+    each("SELECT run_id FROM run", "run", [&](const Query& row, const std::string&) { runs.insert(row.id(0)); });
+    each("SELECT device_id, run_ids FROM live", "a list of runs", [&](const Query& row, const std::string&) {
+      for (const Id& id : codec::decode<std::vector<Id>>(row.text(1)))
+        if (!runs.contains(id)) faults.push_back("run " + short_hex(id) + " was stored and is not there");
+    });
+    return faults;
+  });
+}
+
 std::vector<Device> Store::devices() {
   return state_->read(std::vector<Device>(), [&](Connection& connection) {
     std::vector<Device> devices;

@@ -172,7 +172,8 @@ TEST(Fp8BlockLinearOperation, ArmsHaveUniqueNamesAndFingerprints) {
                 (one_source.contains(other->second) && one_source.at(other->second) == name))
         << name << " has the fingerprint of " << other->second;
     // The digest of the code, then what else decides: a revision of the launching code, a library's version.
-    EXPECT_TRUE(std::regex_match(fingerprint, std::regex("[0-9a-f]{32}([-+.][^ =,]+)?"))) << name << ": " << fingerprint;
+    EXPECT_TRUE(std::regex_match(fingerprint, std::regex("[0-9a-f]{32}([-+.][^ =,]+)?")))
+        << name << ": " << fingerprint;
     EXPECT_EQ(arm->library(), name.find("blas") != std::string::npos) << name;
     if (arm->library()) {
       EXPECT_NE(fingerprint.find('+'), std::string::npos) << name << " does not name its library";

@@ -132,10 +132,10 @@ std::vector<Case> cases() {
   tune("ShapesFileIsAFolder", {"--shapes", "/"}, "folder");
   tune("StoredDevice", {"--shape", "256,256", "--device", "0123abcd"}, "0123abcd");
 
-  all.push_back({"NoCommand", {}, "device, arms, tune, select, audit"});
-  all.push_back({"UnknownCommand", {"frobnicate"}, "device, arms, tune, select, audit"});
-  all.push_back({"EmptyCommand", {""}, "device, arms, tune, select, audit"});
-  all.push_back({"UnknownGlobalOption", {"--frobnicate"}, "device, arms, tune, select, audit"});
+  all.push_back({"NoCommand", {}, "device, arms, tune, select, compare, audit"});
+  all.push_back({"UnknownCommand", {"frobnicate"}, "device, arms, tune, select, compare, audit"});
+  all.push_back({"EmptyCommand", {""}, "device, arms, tune, select, compare, audit"});
+  all.push_back({"UnknownGlobalOption", {"--frobnicate"}, "device, arms, tune, select, compare, audit"});
   all.push_back({"AuditWithoutAction", {"audit"}, "list, show"});
   all.push_back({"DeviceUnknownOption", {"device", "--rows", "1"}, "--rows"});
   all.push_back({"DeviceEmpty", {"device", "--device", ""}, "cpu"});

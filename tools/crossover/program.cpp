@@ -31,6 +31,7 @@ constexpr Command kCommands[] = {
     {"compare", "", "arms timed against each other now, with the interval of their ratio", run_compare},
     {"audit", "list", "every stored verdict", run_audit_list},
     {"audit", "show", "one verdict with its runs and measurements", run_audit_show},
+    {"audit", "verify", "every digest, reference and verdict, computed again", run_audit_verify},
     {"audit", "constant", "what a constant such as 'this arm from M = 512 on' costs against the table",
      run_audit_constant},
 };

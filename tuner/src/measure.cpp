@@ -983,9 +983,7 @@ class Measurement {
       }
       candidate->raced = true;
       char text[128];
-      std::snprintf(text, sizeof(text),
-                    "slower than the best at every row count, by %.3g%% at least",
-                    100 * (low - 1));
+      std::snprintf(text, sizeof(text), "slower than the best at every row count, by %.3g%% at least", 100 * (low - 1));
       note(0, *candidate, Outcome::dropped, text);
       for (Point& point : points) {
         for (Entry& entry : point.entries) {

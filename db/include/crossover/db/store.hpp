@@ -69,6 +69,10 @@ class Store final : public EvidenceSource {
   std::vector<Verdict> all_verdicts();                             // newest first
   std::vector<Verdict> find_verdicts(std::string_view id_prefix);  // hex digits, at least 4
   std::optional<Run> run(const Id& id);                            // not loaded
+  std::vector<Run> all_runs();                                     // oldest first, not loaded
+  // Reads all of the file and looks for what no lookup would meet: SQLite's own checks, rows that refer to rows that
+  // are gone, rows of any table whose digest does not hold, runs that were stored and are not there. One sentence each.
+  std::vector<std::string> check();
   std::vector<Device> devices();
   // A device whose id starts with these hex digits, for `--device ID`. The id is Store::id_of(device).
   std::vector<Device> find_devices(std::string_view id_prefix);

@@ -10,7 +10,7 @@
 namespace crossover::program {
 namespace {
 
-constexpr Usage kUsage{"crossover arms [--shape N,K] [options]",
+constexpr Usage kArmsUsage{"crossover arms [--shape N,K] [options]",
                        "Lists every arm of an operation with its numerics class and fingerprint. With a problem it "
                        "also says which arms can\n"
                        "do it, or why not, and which is the default at which row counts. Of a stored device it lists "
@@ -47,7 +47,7 @@ int run_arms(const Arguments& arguments) {
   add_regime_options(described);
   add_database_option(described);
   add_output_options(described);
-  const auto options = Options::parse(kUsage, described, arguments);
+  const auto options = Options::parse(kArmsUsage, described, arguments);
   if (!options) return kDone;
   const Format format = options->format();
   const Operation& operation = options->operation();

@@ -14,7 +14,7 @@
 namespace crossover::program {
 namespace {
 
-constexpr Usage kUsage{
+constexpr Usage kAuditConstantUsage{
     "crossover audit constant ARM:M [options]",
     "What the constant 'ARM from M rows on' would have cost at every measured row count of every stored problem, "
     "against\n"
@@ -44,7 +44,7 @@ int run_audit_constant(const Arguments& arguments) {
   add_device_option(described, true);
   add_database_option(described);
   add_output_options(described);
-  const auto options = Options::parse(kUsage, described, arguments, {"ARM:M"});
+  const auto options = Options::parse(kAuditConstantUsage, described, arguments, {"ARM:M"});
   if (!options) return kDone;
   const Format format = options->format();
   const Constant constant = parse_constant(options->positional(0));

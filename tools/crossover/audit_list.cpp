@@ -10,7 +10,7 @@
 namespace crossover::program {
 namespace {
 
-constexpr Usage kUsage{"crossover audit list [options]",
+constexpr Usage kAuditListUsage{"crossover audit list [options]",
                        "Lists every verdict in the database, newest first. `stale` says what has changed on this host "
                        "since; it is unknown for\n"
                        "the verdicts of other devices.",
@@ -28,7 +28,7 @@ int run_audit_list(const Arguments& arguments) {
   add_device_option(described, true);
   add_database_option(described);
   add_output_options(described);
-  const auto options = Options::parse(kUsage, described, arguments);
+  const auto options = Options::parse(kAuditListUsage, described, arguments);
   if (!options) return kDone;
   const Format format = options->format();
   const auto runtime = open_audited(*options);

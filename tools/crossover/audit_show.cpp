@@ -13,7 +13,7 @@
 namespace crossover::program {
 namespace {
 
-constexpr Usage kUsage{
+constexpr Usage kAuditShowUsage{
     "crossover audit show ID [options]",
     "Shows a verdict with its runs (conditions, environment, arms) and every measurement, those that are not believed\n"
     "included. ID is what `audit list` prints, or its first digits (at least four).",
@@ -78,7 +78,7 @@ int run_audit_show(const Arguments& arguments) {
   Described described("Options");
   add_database_option(described);
   add_output_options(described);
-  const auto options = Options::parse(kUsage, described, arguments, {"ID"});
+  const auto options = Options::parse(kAuditShowUsage, described, arguments, {"ID"});
   if (!options) return kDone;
   const Format format = options->format();
   const auto runtime = open_audited(*options);

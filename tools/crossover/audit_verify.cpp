@@ -13,7 +13,7 @@
 namespace crossover::program {
 namespace {
 
-constexpr Usage kUsage{
+constexpr Usage kAuditVerifyUsage{
     "crossover audit verify [options]",
     "Computes again what the database says: every digest and reference, every median from its rounds, and every "
     "verdict\n"
@@ -43,7 +43,7 @@ int run_audit_verify(const Arguments& arguments) {
   Described described("Options");
   add_database_option(described);
   add_output_options(described);
-  const auto options = Options::parse(kUsage, described, arguments);
+  const auto options = Options::parse(kAuditVerifyUsage, described, arguments);
   if (!options) return kDone;
   const Format format = options->format();
   const auto runtime = open_audited(*options);

@@ -16,7 +16,7 @@
 namespace crossover::program {
 namespace {
 
-constexpr Usage kUsage{
+constexpr Usage kCompareUsage{
     "crossover compare --arms X,Y --shape N,K --rows M,... [options]",
     "Times arms against each other on this host, round by round: the first is what the others are compared with. "
     "Gives\n"
@@ -105,7 +105,7 @@ int run_compare(const Arguments& arguments) {
   add_regime_options(described);
   add_device_option(described, false);
   add_output_options(described);
-  const auto options = Options::parse(kUsage, described, arguments);
+  const auto options = Options::parse(kCompareUsage, described, arguments);
   if (!options) return kDone;
   const Format format = options->format();
 

@@ -13,7 +13,7 @@
 namespace crossover::program {
 namespace {
 
-constexpr Usage kUsage{"crossover device [options]",
+constexpr Usage kDeviceUsage{"crossover device [options]",
                        "Says what this host's device is, in which state it is, and what could not be read. Identity "
                        "(the fields of `device`)\n"
                        "is the key of all evidence; the rest is recorded with each measurement.",
@@ -33,7 +33,7 @@ int run_device(const Arguments& arguments) {
   add_device_option(described, false);
   add_database_option(described);
   add_output_options(described);
-  const auto options = Options::parse(kUsage, described, arguments);
+  const auto options = Options::parse(kDeviceUsage, described, arguments);
   if (!options) return kDone;
   const Format format = options->format();
 

@@ -15,7 +15,7 @@ namespace po = boost::program_options;
 namespace crossover::program {
 namespace {
 
-constexpr Usage kUsage{
+constexpr Usage kSelectUsage{
     "crossover select --shape N,K --rows M [options]",
     "Prints the arm for a problem at a row count and the origin of that choice. Looks up only: the database is not "
     "changed,\n"
@@ -206,7 +206,7 @@ int run_select(const Arguments& arguments) {
   add_tuning_options(described);
   add_database_option(described);
   add_output_options(described);
-  const auto options = Options::parse(kUsage, described, arguments);
+  const auto options = Options::parse(kSelectUsage, described, arguments);
   if (!options) return kDone;
   const Format format = options->format();
 

@@ -20,7 +20,7 @@ namespace po = boost::program_options;
 namespace crossover::program {
 namespace {
 
-constexpr Usage kUsage{"crossover tune --shape N,K | --problem k=v,... | --shapes FILE.csv | --pending [options]",
+constexpr Usage kTuneUsage{"crossover tune --shape N,K | --problem k=v,... | --shapes FILE.csv | --pending [options]",
                        "Measures every eligible arm of each problem on this host and stores the evidence and the "
                        "verdict. A policy (--allow,\n"
                        "--arms, --cache-bytes, ...) never changes what is measured, only which verdict is printed; "
@@ -182,7 +182,7 @@ int run_tune(const Arguments& arguments) {
   add_device_option(described, false);
   add_database_option(described);
   add_output_options(described);
-  const auto options = Options::parse(kUsage, described, arguments);
+  const auto options = Options::parse(kTuneUsage, described, arguments);
   if (!options) return kDone;
   const Format format = options->format();
 

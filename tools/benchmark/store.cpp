@@ -17,7 +17,7 @@ namespace crossover::bench {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr int kProblems = 1000;
+constexpr int kStoredProblems = 1000;
 
 class TemporaryFolder {
  public:
@@ -47,7 +47,7 @@ const fs::path& database() {
     const TemporaryFolder fast(fs::is_directory(memory) ? memory : fs::temp_directory_path());
     {
       const auto store = Store::open(fast.path() / "tuning.db", Store::Access::read_write);
-      for (int number = 0; number < kProblems; ++number) store_lines(*store, number);
+      for (int number = 0; number < kStoredProblems; ++number) store_lines(*store, number);
     }
     fs::copy_file(fast.path() / "tuning.db", folder.path() / "tuning.db");
     return folder.path() / "tuning.db";
@@ -69,7 +69,7 @@ void store_open(benchmark::State& state) {
     const auto opened = std::chrono::steady_clock::now();
     const std::vector<Verdict> verdicts = store->all_verdicts();
     read_ms += ms_since(opened);
-    if (verdicts.size() != kProblems) {
+    if (verdicts.size() != kStoredProblems) {
       fail(state, "the store did not give back every verdict");
       break;
     }

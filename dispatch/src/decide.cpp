@@ -478,28 +478,29 @@ class CrossoverBounds {
   std::vector<std::vector<std::uint32_t>> numbers_;  // per run, the rounds it had
 };
 
-// Whether a process's own plan loses next to nothing on the pooled evidence, counting only what is beyond noise. Row
-// counts at which the process has no clean sample of the winner say nothing: there it knows less, which is no
-// disagreement. Under half of them left, it knows too little to agree.
-bool agrees(const Table& table, const std::vector<Point>& points, const Table& own, std::span<const Segment> segments) {
+// Whether a process's own plan loses next to nothing against the pooled one on the pooled evidence, counting only what
+// is beyond noise. Row counts at which the process has no clean sample of the pooled plan's arm say nothing: there it
+// knows less, which is no disagreement. Under half of them left, it knows too little to agree.
+bool agrees(const Table& table, std::span<const Segment> pooled, const Table& own, std::span<const Segment> segments) {
   double sum = 0, max = 0;
   std::size_t judged = 0;
-  for (const Point& point : points) {
-    const auto seen = own.points.find(point.m);
-    if (seen == own.points.end() || !seen->second.contains(point.winner)) continue;
+  for (const auto& [m, cells] : table.points) {
+    const std::string* reference = arm_of(pooled, m);
+    const auto seen = own.points.find(m);
+    if (reference == nullptr || seen == own.points.end() || !seen->second.contains(*reference)) continue;
     ++judged;
-    const Cells& cells = table.points.at(point.m);
-    const std::string* arm = arm_of(segments, point.m);
-    if (arm == nullptr || *arm == point.winner) continue;
-    double loss = table.unknown.at(point.m).contains(*arm) ? 0 : kUnmeasured;
+    const std::string* arm = arm_of(segments, m);
+    if (arm == nullptr || *arm == *reference) continue;
+    const auto unknown = table.unknown.find(m);
+    double loss = unknown != table.unknown.end() && unknown->second.contains(*arm) ? 0 : kUnmeasured;
     if (cells.contains(*arm)) {
-      const Ratio ratio = ratio_of(cells.at(*arm), cells.at(point.winner), alpha_among(cells));
+      const Ratio ratio = ratio_of(cells.at(*arm), cells.at(*reference), alpha_among(cells));
       loss = ratio.comparison == Comparison::loss ? ratio.median - 1 : 0;
     }
     sum += loss;
     max = std::max(max, loss);
   }
-  return 2 * judged >= points.size() && sum < kAgreeMean * static_cast<double>(judged) && max < kAgreeMax;
+  return 2 * judged >= table.points.size() && sum < kAgreeMean * static_cast<double>(judged) && max < kAgreeMax;
 }
 
 void set_status(Verdict& verdict, const Table& table, const std::vector<Point>& points) {
@@ -529,7 +530,7 @@ void set_status(Verdict& verdict, const Table& table, const std::vector<Point>& 
     const Table own_table = tabulate(own, verdict.policy, Role::grid);
     const std::vector<Segment> own_segments =
         segments_of(own_table, judge_all(own_table, verdict.incumbent), verdict.policy.batch_invariant);
-    if (!own_segments.empty() && agrees(table, points, own_table, own_segments)) ++agreeing;
+    if (!own_segments.empty() && agrees(table, verdict.segments, own_table, own_segments)) ++agreeing;
   }
   verdict.status = agreeing >= 2 ? VerdictStatus::confirmed : VerdictStatus::inconclusive;
   verdict.why = std::to_string(agreeing) + " of " + std::to_string(by_process.size()) + " processes agree";
@@ -575,7 +576,7 @@ std::optional<HeldOut> regret_off_grid(const Table& table, std::span<const Segme
   HeldOut result;
   for (const auto& [m, cells] : table.points) {
     const std::string* arm = arm_of(segments, m);
-    if (arm == nullptr || !cells.contains(*arm)) continue;
+    if (arm == nullptr || !cells.contains(*arm) || cells.size() < 2) continue;  // nothing to lose against
     double regret = 0;
     for (const auto& [name, cell] : cells)
       if (name != *arm) regret = std::max(regret, ratio_of(cells.at(*arm), cell, alpha_among(cells)).median - 1);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
@@ -418,21 +419,22 @@ void plan_from_evidence(Decider& decider, const Current& current, const Policy& 
 }
 
 // The arm that an override names at every row count, measured there or not; of a family with several variants, its own
-// plan. Every numerics class is allowed: naming the arm is the permission.
+// plan. Every numerics class and all memory is allowed: naming the arm is the permission.
 Plan forced_plan(Decider& decider, const Current& current, Policy policy, const char* variable,
                  const std::string& name_or_family, Resolution& resolution) {
-  policy.arms = eligible_arms(current, variable, name_or_family);
-  policy.allow.clear();
-  for (const NumericsClass& numerics : current.arm_set.numerics) policy.allow.push_back(numerics.name);
-  const bool single = policy.arms.size() == 1;
-  if (single) policy.batch_invariant = false;
-  plan_from_evidence(decider, current, policy, resolution);
-  if (single) {
-    const std::string& arm = policy.arms.front();
+  const std::vector<std::string> arms = eligible_arms(current, variable, name_or_family);
+  if (arms.size() == 1) {
+    plan_from_evidence(decider, current, policy, resolution);  // for what the resolution says beside the plan
+    const std::string& arm = arms.front();
     // The configuration of an arm that has changed since is not this arm's.
     const std::string config = decider.changed().contains(arm) ? std::string() : config_of(decider.runs(), arm);
     return {{kMaxRows, arm, config, Origin::forced}};
   }
+  policy.arms = arms;
+  policy.allow.clear();
+  for (const NumericsClass& numerics : current.arm_set.numerics) policy.allow.push_back(numerics.name);
+  policy.cached_bytes = policy.workspace_bytes = std::numeric_limits<std::uint64_t>::max();
+  plan_from_evidence(decider, current, policy, resolution);
   Plan plan = resolution.plan;
   for (PlanSegment& segment : plan) segment.origin = Origin::forced;
   return plan;

@@ -212,6 +212,39 @@ TEST(Decide, WhereAProcessHasNoCleanWinnerItDoesNotDisagree) {
   }
 }
 
+// One arm for every M loses somewhere wherever arms cross: processes agree if they pick the same one.
+TEST(Decide, TwoProcessesAgreeOnOneArmForEveryM) {
+  synthetic::RunSpec one = synthetic::two_arms(), two = synthetic::two_arms();
+  two.id = 2;
+  two.process = 2;
+  two.seed = 2;
+  const Policy policy{.batch_invariant = true};
+  const Verdict alone = decided({synthetic::run(one)}, policy);
+  const Verdict both = decided({synthetic::run(one), synthetic::run(two)}, policy);
+  ASSERT_THAT(both.segments, SizeIs(1));
+  EXPECT_EQ(both.segments.front().arm, alone.segments.front().arm);
+  EXPECT_EQ(both.status, VerdictStatus::confirmed) << both.why;
+}
+
+// A row count off the grid with one arm says nothing about regret.
+TEST(Decide, RegretNeedsARivalOffTheGrid) {
+  RunRecord run = synthetic::run(synthetic::two_arms());
+  const auto off_grid = [&](const std::vector<std::string>& arms) {
+    RunRecord with = run;
+    for (const Sample& sample : run.samples) {
+      if (sample.m != 8 || std::find(arms.begin(), arms.end(), sample.arm) == arms.end()) continue;
+      Sample held = sample;
+      held.m = 9;
+      held.role = Role::held_out;
+      with.samples.push_back(held);
+    }
+    return decided({with}).held_out;
+  };
+  EXPECT_FALSE(off_grid({"small"}));
+  ASSERT_TRUE(off_grid({"small", "large"}));
+  EXPECT_EQ(off_grid({"small", "large"})->points, 1);
+}
+
 // Among arms that both beat the default one, a single odd round in twelve does not make equals of what is 6% apart.
 TEST(Decide, AnOddRoundMakesNoEqualsOfDifferentArms) {
   const auto pick = [](double slower) {

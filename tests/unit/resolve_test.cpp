@@ -317,6 +317,21 @@ TEST_F(Resolve, ForceArm) {
   }
 }
 
+// Naming an arm is the permission: rows it does not take and memory that the policy does not grant are no reason to
+// refuse.
+TEST_F(Resolve, AForcedArmNeedsNoStandIn) {
+  now.facts["large"].rows.max = 16;
+  now.facts["large"].cached_bytes = 1 << 20;
+  Overrides overrides;
+  overrides.force_arm = "large";
+  EXPECT_EQ(at(answer({}, overrides).plan, 4).arm, "large");
+  EXPECT_EQ(at(answer({}, overrides).plan, 4).origin, Origin::forced);
+  Overrides threshold;
+  threshold.threshold = {"large", 8};
+  EXPECT_EQ(at(answer({}, threshold).plan, 4).arm, "small");
+  EXPECT_EQ(at(answer({}, threshold).plan, 8).arm, "large");
+}
+
 TEST_F(Resolve, Threshold) {
   Overrides overrides;
   overrides.threshold = {"large", 32};

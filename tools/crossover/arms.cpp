@@ -10,12 +10,13 @@
 namespace crossover::program {
 namespace {
 
-constexpr Usage kArmsUsage{"crossover arms [--shape N,K] [options]",
-                       "Lists every arm of an operation with its numerics class and fingerprint. With a problem it "
-                       "also says which arms can\n"
-                       "do it, or why not, and which is the default at which row counts. Of a stored device it lists "
-                       "what was measured last.",
-                       "crossover arms --shape 1024,1024"};
+constexpr Usage kArmsUsage{
+    "crossover arms [--shape N,K] [options]",
+    "Lists every arm of an operation with its numerics class and fingerprint. With a problem it "
+    "also says which arms can\n"
+    "do it, or why not, and which is the default at which row counts. Of a stored device it lists "
+    "what was measured last.",
+    "crossover arms --shape 1024,1024"};
 
 // What can be said of the arms without a problem.
 ArmSet unasked(const Operation& operation) {

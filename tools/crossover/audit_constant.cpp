@@ -115,7 +115,9 @@ int run_audit_constant(const Arguments& arguments) {
 
   document.json = {{"arm", constant.arm}, {"from", constant.from}, {"problems", std::move(list)}};
   if (summary.rows.empty()) {
-    document.blocks.emplace_back(Paragraph{fmt::format("No verdicts in {}.", runtime->database().string())});
+    document.blocks.emplace_back(
+        Paragraph{fmt::format("No verdicts{} in {}.", options->has("device") || only ? " of what was asked for" : "",
+                              runtime->database().string())});
   } else {
     document.blocks.emplace_back(std::move(summary));
     document.blocks.insert(document.blocks.end(), std::make_move_iterator(details.begin()),

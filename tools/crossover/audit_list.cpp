@@ -10,11 +10,12 @@
 namespace crossover::program {
 namespace {
 
-constexpr Usage kAuditListUsage{"crossover audit list [options]",
-                       "Lists every verdict in the database, newest first. `stale` says what has changed on this host "
-                       "since; it is unknown for\n"
-                       "the verdicts of other devices.",
-                       "crossover audit list --json"};
+constexpr Usage kAuditListUsage{
+    "crossover audit list [options]",
+    "Lists every verdict in the database, newest first. `stale` says what has changed on this host "
+    "since; it is unknown for\n"
+    "the verdicts of other devices.",
+    "crossover audit list --json"};
 
 std::string stale_text(const std::optional<std::vector<StaleReason>>& stale) {
   if (!stale) return "(unknown)";
@@ -62,7 +63,8 @@ int run_audit_list(const Arguments& arguments) {
   for (const std::string& text : runtime->store().warnings()) warn(text);
   document.json = {{"verdicts", std::move(list)}};
   if (table.rows.empty()) {
-    document.blocks.emplace_back(Paragraph{fmt::format("No verdicts in {}.", runtime->database().string())});
+    document.blocks.emplace_back(Paragraph{fmt::format(
+        "No verdicts{} in {}.", options->has("device") ? " of this device" : "", runtime->database().string())});
   } else {
     document.blocks.emplace_back(std::move(table));
   }

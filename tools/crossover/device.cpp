@@ -13,11 +13,12 @@
 namespace crossover::program {
 namespace {
 
-constexpr Usage kDeviceUsage{"crossover device [options]",
-                       "Says what this host's device is, in which state it is, and what could not be read. Identity "
-                       "(the fields of `device`)\n"
-                       "is the key of all evidence; the rest is recorded with each measurement.",
-                       "crossover device --json"};
+constexpr Usage kDeviceUsage{
+    "crossover device [options]",
+    "Says what this host's device is, in which state it is, and what could not be read. Identity "
+    "(the fields of `device`)\n"
+    "is the key of all evidence; the rest is recorded with each measurement.",
+    "crossover device --json"};
 
 // What a back end records where it can.
 constexpr std::array<std::string_view, 3> kCpuConditions{"governor", "load_average", "affinity_cpus"};

@@ -21,12 +21,12 @@ namespace crossover::program {
 namespace {
 
 constexpr Usage kTuneUsage{"crossover tune --shape N,K | --problem k=v,... | --shapes FILE.csv | --pending [options]",
-                       "Measures every eligible arm of each problem on this host and stores the evidence and the "
-                       "verdict. A policy (--allow,\n"
-                       "--arms, --cache-bytes, ...) never changes what is measured, only which verdict is printed; "
-                       "arms that --arms names are\n"
-                       "measured however slow they are. The device should be idle.",
-                       "crossover tune --shape 1024,1024 --max-rows 256 --budget 5s"};
+                           "Measures every eligible arm of each problem on this host and stores the evidence and the "
+                           "verdict. A policy (--allow,\n"
+                           "--arms, --cache-bytes, ...) never changes what is measured, only which verdict is printed; "
+                           "arms that --arms names are\n"
+                           "measured however slow they are. The device should be idle.",
+                           "crossover tune --shape 1024,1024 --max-rows 256 --budget 5s"};
 
 // One problem to measure, and for a pending one the request that it serves.
 struct Task {

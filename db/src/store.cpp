@@ -1107,12 +1107,26 @@ std::vector<std::string> Store::check() {
     each("SELECT arm_id, name, fingerprint, numerics, json FROM arm", "arm", [&](const Query& row, const std::string&) {
       holds(row.id(0), arm_id(row.text(1), row.text(2), row.text(3), row.text(4)));
     });
-    std::set<Id> runs;
+    each(
+        "SELECT (SELECT count(*) FROM meta WHERE key = 'database_uuid' AND typeof(value) = 'blob' AND length(value) = "
+        "16), "
+        "(SELECT count(*) FROM meta WHERE key IN ('generation', 'min_reader', 'min_writer') AND typeof(value) = "
+        "'integer')",
+        "meta", [&](const Query& row, const std::string&) {
+          if (row.integer(0) != 1)
+            faults.push_back("the table meta has no database_uuid of 16 bytes: nothing can be stored");
+          if (row.integer(1) != 3) faults.push_back("the table meta lacks a generation, min_reader or min_writer");
+        });
+    std::set<Id> runs, listed;
     each("SELECT run_id FROM run", "run", [&](const Query& row, const std::string&) { runs.insert(row.id(0)); });
     each("SELECT device_id, run_ids FROM live", "a list of runs", [&](const Query& row, const std::string&) {
-      for (const Id& id : codec::decode<std::vector<Id>>(row.text(1)))
+      for (const Id& id : codec::decode<std::vector<Id>>(row.text(1))) {
         if (!runs.contains(id)) faults.push_back("run " + short_hex(id) + " was stored and is not there");
+        listed.insert(id);
+      }
     });
+    for (const Id& id : runs)
+      if (!listed.contains(id)) faults.push_back("run " + short_hex(id) + " is not in its problem's list of runs");
     return faults;
   });
 }

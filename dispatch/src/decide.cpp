@@ -71,14 +71,14 @@ struct Cell {
 };
 
 using Cells = std::map<std::string, Cell>;  // by arm
-using Arms = std::set<std::string>;
 
 // The usable samples of one role under a policy, by row count.
 struct Table {
   std::vector<const Run*> runs;  // as ordered() gives them
   std::map<Rows, Cells> points;
-  // Arms that were measured at a row count, and rightly, but whose times there are all dirty: neither for nor against.
-  std::map<Rows, Arms> unknown;
+  // Arms that were measured at a row count, and rightly, but whose times there are all dirty, with the least median of
+  // those: not for the arm, and against it only where it is far slower.
+  std::map<Rows, std::map<std::string, double>> unknown;
   std::map<std::string, std::string> config;  // by arm
 };
 
@@ -154,7 +154,8 @@ Table tabulate(const Runs& runs, const Policy& policy, Role role, bool keep_refu
       if (arm->id.fingerprint != fingerprint || sample.config != config) continue;
       if (!keep_refused && !refusal(policy, run.arm_set, *arm, sample).empty()) continue;
       if (sample.dirty_mask != 0) {
-        table.unknown[sample.m].insert(sample.arm);
+        double& least = table.unknown[sample.m].try_emplace(sample.arm, sample.median_ns).first->second;
+        least = std::min(least, sample.median_ns);
         continue;
       }
       Cell& cell = table.points[sample.m][sample.arm];
@@ -265,7 +266,7 @@ std::string stable_pick(const Cells& cells, const std::vector<std::string>& name
   return *leader;
 }
 
-Point judge(Rows m, const Cells& cells, const Arms& unknown, const std::string* incumbent,
+Point judge(Rows m, const Cells& cells, const std::map<std::string, double>& unknown, const std::string* incumbent,
             const std::string& default_name) {
   Point point{.m = m, .winner = {}, .loss = {}, .undecided = false};
   const double alpha = alpha_among(cells);
@@ -292,7 +293,10 @@ Point judge(Rows m, const Cells& cells, const Arms& unknown, const std::string* 
     const double ratio = name == point.winner ? 1 : ratio_of(cell, cells.at(point.winner), alpha).median;
     point.loss[name] = std::max(0.0, ratio - 1);
   }
-  for (const std::string& name : unknown) point.loss[name] = 0;
+  for (const auto& [name, median] : unknown) {
+    const double slower = median / cells.at(point.winner).median();
+    point.loss[name] = slower > kBandApart ? slower - 1 : 0;
+  }
   return point;
 }
 
@@ -408,7 +412,7 @@ class CrossoverBounds {
   using Weights = std::vector<std::vector<std::uint16_t>>;  // how often each round of each run was drawn
 
   RatiosAt ratios_at(Rows m, const Cells& cells, const std::string& a, const std::string& b) const {
-    const Arms& unknown = table_.unknown.at(m);
+    const auto& unknown = table_.unknown.at(m);
     RatiosAt result{.m = m,
                     .sorted = {},
                     .a_measured = cells.contains(a) || unknown.contains(a),

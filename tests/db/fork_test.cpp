@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "support.hpp"
@@ -62,7 +63,11 @@ TEST(Fork, InTheMiddleOfOtherThreadsCommits) {
   std::atomic<bool> stop = false;
   std::atomic<std::uint64_t> written = 1;
   std::thread writer([&] {
-    while (!stop) store->append(make_run(make_key(1), written++, 1));
+    while (!stop) {
+      store->append(make_run(make_key(1), written++, 1));
+      // SQLite's locks are not fair: without a pause a child may wait for its ten seconds.
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
   });
   std::thread reader([&] {
     while (!stop) store->runs(make_key(1));

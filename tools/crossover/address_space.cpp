@@ -18,11 +18,14 @@ namespace {
 constexpr rlim_t kThread = rlim_t{144} << 20;
 constexpr int kMostThreads = 64;  // of Debian's build
 
-// A positive number, else 0.
+// As atoi reads it, which is what OpenBLAS does; at most kMostThreads, and 0 where there is no number above 0.
 int number(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || (text.front() >= '\t' && text.front() <= '\r')))
+    text.remove_prefix(1);
+  if (!text.empty() && text.front() == '+') text.remove_prefix(1);
   int value = 0;
   for (const char c : text) {
-    if (c < '0' || c > '9') return 0;
+    if (c < '0' || c > '9') break;
     value = std::min(value * 10 + (c - '0'), kMostThreads);
   }
   return value;
@@ -31,7 +34,8 @@ int number(std::string_view text) {
 // As OpenBLAS counts them.
 int threads(char** environment) {
   cpu_set_t set;
-  int count = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : kMostThreads;
+  const int processors = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : kMostThreads;
+  int count = processors;
   for (const std::string_view name : {"OMP_NUM_THREADS=", "GOTO_NUM_THREADS=", "OPENBLAS_NUM_THREADS="}) {
     for (char** entry = environment; *entry != nullptr; ++entry) {
       const std::string_view text = *entry;
@@ -39,7 +43,7 @@ int threads(char** environment) {
       if (const int asked = number(text.substr(name.size())); asked > 0) count = asked;
     }
   }
-  return std::clamp(count, 1, kMostThreads);
+  return std::clamp(std::min(count, processors), 1, kMostThreads);  // it never starts more than there are processors
 }
 
 // The address space that is taken: by the program and its libraries, which are all mapped.

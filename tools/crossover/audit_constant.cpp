@@ -18,7 +18,8 @@ constexpr Usage kAuditConstantUsage{
     "crossover audit constant ARM:M [options]",
     "What the constant 'ARM from M rows on' would have cost at every measured row count of every stored problem, "
     "against\n"
-    "the fastest arm that the policy allows. Below M the constant is taken to pick the fastest of the other arms. "
+    "the fastest of ARM and the arms that the policy allows. Below M the constant is taken to pick the fastest of the "
+    "other arms. "
     "Measures\n"
     "nothing.",
     "crossover audit constant dequant_cublaslt:512"};

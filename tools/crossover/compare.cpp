@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <set>
 
 #include "command.hpp"
@@ -148,11 +149,34 @@ int run_compare(const Arguments& arguments) {
   }
   TuneOptions tuning = options->tuning();
   tuning.launch_mode = target.regime(*options).launch_mode;
+  for (const std::string& name : arms) {
+    bool able = false;
+    std::string reason;
+    for (const Arm* arm : operation.arms()) {
+      if (!names_arm(name, arm->id().name)) continue;
+      for (const Rows m : rows) {
+        const Eligibility eligibility = arm->supports(normal, m, target.device());
+        able = able || eligibility.eligible;
+        if (!eligibility && reason.empty()) reason = eligibility.reason;
+      }
+    }
+    if (!able) throw InvalidArgument(fmt::format("{} cannot do that: {}", name, reason));
+  }
   const Run run = measure_selected(runtime->backend(), operation, normal, tuning, arms, rows, progress.handler());
   progress.clear();
 
   const std::string& reference = arms.front();
   const double alpha = kAlpha / static_cast<double>(rivals.size());
+  const auto before = run.conditions.find("before");
+  if (before != run.conditions.end() && run.device.kind == "cpu") {
+    const auto load = before->second.find("load_average");
+    if (load != before->second.end() && std::strtod(load->second.c_str(), nullptr) >= run.device.sm_count) {
+      warn(fmt::format(
+          "the load average is {} on {} processors: the intervals say what this run saw, another may differ",
+          load->second, run.device.sm_count));
+    }
+  }
+
   Document document;
   Json list = Json::array();
   Table table{{{"M", true}, {"arm"}, {reference + " us", true}, {"its us", true}, {"ratio (95%)", true}, {"outcome"}},

@@ -60,12 +60,19 @@ void warn_left(const Problem& problem, const char* why) {
   warn(fmt::format("the request for {} is left: {}", to_string(problem), why));
 }
 
-// What is pending for this device and may be tried now. Counts in `left` what this build cannot do and another may.
-std::vector<Task> pending_tasks(Runtime& runtime, std::size_t& left) {
+// What is pending for this device and may be tried now. Counts in `left` what this build cannot do and another may, and
+// in `waiting` what has failed and is not to be tried again yet.
+std::vector<Task> pending_tasks(Runtime& runtime, std::size_t& left, std::size_t& waiting) {
   std::vector<Task> tasks;
   const auto now_us = runtime.backend().unix_time_us();
   for (const Request& request : runtime.store().requests()) {
-    if (request.key.device != runtime.backend().device() || request.not_before_us > now_us) continue;
+    if (request.key.device != runtime.backend().device()) continue;
+    if (request.not_before_us > now_us) {
+      warn(fmt::format("the request for {} failed and waits until {}", to_string(request.key.problem),
+                       iso_time(request.not_before_us)));
+      ++waiting;
+      continue;
+    }
     Task task;
     try {
       task.operation = &Runtime::operation(request.key.problem.operation);
@@ -217,8 +224,8 @@ int run_tune(const Arguments& arguments) {
   }
   if (!pending) tuning.launch_mode = target.regime(*options).launch_mode;
   require_writable(*runtime);
-  std::size_t left = 0;  // requests that could not be served
-  if (pending) tasks = pending_tasks(*runtime, left);
+  std::size_t left = 0, waiting = 0;  // requests that could not be served
+  if (pending) tasks = pending_tasks(*runtime, left, waiting);
   std::vector<Policy> policies;
   for (Task& task : tasks) {
     const ArmSet arms = runtime->dispatcher().current(*task.operation, task.problem).arm_set;
@@ -275,7 +282,9 @@ int run_tune(const Arguments& arguments) {
   if (format == Format::json) {
     if (!failure || !document.json["verdicts"].empty()) write_output(render(document, format));
   } else if (tasks.empty() && left == 0) {
-    write_output("Nothing is pending for this device.\n");
+    write_output(waiting == 0
+                     ? "Nothing is pending for this device.\n"
+                     : fmt::format("Nothing can be measured now: {} requests wait after a failure.\n", waiting));
   }
   if (left > 0) {
     const std::size_t all = document.json["verdicts"].size() + left;

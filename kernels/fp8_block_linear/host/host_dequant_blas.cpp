@@ -4,6 +4,7 @@
 // the scratch stays bounded. OpenBLAS runs with the thread count that its owner, the program, gave it.
 
 #include <cblas.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
@@ -47,6 +48,13 @@ std::string openblas_state() {
 // What is wrong with this OpenBLAS on this processor, found by multiplying; empty: nothing. Some releases choose
 // kernels that give wrong products on processors newer than they are.
 std::string find_fault() {
+  // Each of its threads maps a buffer on its first product, and tries again for ever where the address space has no
+  // room for one (128 MiB in 0.3.21): ask for as much first.
+  const std::size_t buffers = (std::size_t{128} << 20) * static_cast<std::size_t>(openblas_get_num_threads());
+  void* const room =
+      ::mmap(nullptr, buffers, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) return "no memory for OpenBLAS: the address space (ulimit -v) has no room for its buffers";
+  ::munmap(room, buffers);
   struct Shape {
     int m, n, k;
   };

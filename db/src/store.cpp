@@ -1107,16 +1107,15 @@ std::vector<std::string> Store::check() {
     each("SELECT arm_id, name, fingerprint, numerics, json FROM arm", "arm", [&](const Query& row, const std::string&) {
       holds(row.id(0), arm_id(row.text(1), row.text(2), row.text(3), row.text(4)));
     });
-    each(
-        "SELECT (SELECT count(*) FROM meta WHERE key = 'database_uuid' AND typeof(value) = 'blob' AND length(value) = "
-        "16), "
-        "(SELECT count(*) FROM meta WHERE key IN ('generation', 'min_reader', 'min_writer') AND typeof(value) = "
-        "'integer')",
-        "meta", [&](const Query& row, const std::string&) {
-          if (row.integer(0) != 1)
-            faults.push_back("the table meta has no database_uuid of 16 bytes: nothing can be stored");
-          if (row.integer(1) != 3) faults.push_back("the table meta lacks a generation, min_reader or min_writer");
-        });
+    std::set<std::string> keys;
+    each("SELECT key, typeof(value), CAST(value AS TEXT) FROM meta", "meta", [&](const Query& row, const std::string&) {
+      const std::string key(row.text(0));
+      const bool valid = key == "database_uuid" ? row.text(1) == "text" && Id::from_hex(row.text(2)).has_value()
+                                                : row.text(1) == "integer";
+      if (valid) keys.insert(key);
+    });
+    for (const char* key : {"database_uuid", "generation", "min_reader", "min_writer"})
+      if (!keys.contains(key)) faults.push_back("the table meta has no " + std::string(key) + ", or not a valid one");
     std::set<Id> runs, listed;
     each("SELECT run_id FROM run", "run", [&](const Query& row, const std::string&) { runs.insert(row.id(0)); });
     each("SELECT device_id, run_ids FROM live", "a list of runs", [&](const Query& row, const std::string&) {

@@ -67,7 +67,7 @@ TEST_P(VerifyDamage, IsNamedAndExitCode4) {
   const Json document = output.json();
   EXPECT_EQ(document["ok"], false);
   EXPECT_THAT(document["faults"].dump(), HasSubstr(GetParam().says));
-  EXPECT_THAT(verify("text").out, HasSubstr("faults"));
+  EXPECT_THAT(verify("text").out, HasSubstr("fault"));
 }
 INSTANTIATE_TEST_SUITE_P(
     Damages, VerifyDamage,

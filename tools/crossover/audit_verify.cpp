@@ -101,11 +101,13 @@ int run_audit_verify(const Arguments& arguments) {
                    {"rule", kRule},
                    {"faults", faults}};
   Fields fields;
-  fields.entries = {{"database", runtime->database().string()},
-                    {"runs", std::to_string(runs)},
-                    {"samples", std::to_string(samples)},
-                    {"verdicts", std::to_string(verdicts)},
-                    {"result", faults.empty() ? "everything holds" : fmt::format("{} faults", faults.size())}};
+  fields.entries = {
+      {"database", runtime->database().string()},
+      {"runs", std::to_string(runs)},
+      {"samples", std::to_string(samples)},
+      {"verdicts", std::to_string(verdicts)},
+      {"result", faults.empty() ? "everything holds"
+                                : fmt::format("{} {}", faults.size(), faults.size() == 1 ? "fault" : "faults")}};
   if (other_rules > 0) {
     fields.entries.emplace_back("not computed again",
                                 fmt::format("{} verdicts of other rules than {}", other_rules, kRule));

@@ -54,6 +54,7 @@ TEST_F(Compare, GivesTheRatioOfEveryRowCountAndStoresNothing) {
 TEST_F(Compare, SaysLossWhereAnArmIsFarSlower) {
   const Json document =
       compare({"--arms", "host_vector,host_reference", "--rows", "64", "--budget", "5s", "--json"}).json();
+  if (document["clean"] == false) GTEST_SKIP() << "the host is too busy: the arm differs from itself";
   const Json& ratio = document["comparisons"][0]["ratio"];
   EXPECT_EQ(ratio["outcome"], "loss") << ratio;
 }

@@ -227,8 +227,10 @@ Ratio ratio_of(const Cell& a, const Cell& b, double alpha) {
   return result;
 }
 
-double alpha_among(const Cells& cells) {
-  return kAlphaPerLook / static_cast<double>(std::max<std::size_t>(1, cells.size() - 1));
+// The level of one comparison at a point. Before rule 2 what else was measured there had a say in it.
+double alpha_among(const Cells& cells, int rule) {
+  return rule >= 2 ? kAlphaPerComparison
+                   : kAlphaPerLook / static_cast<double>(std::max<std::size_t>(1, cells.size() - 1));
 }
 
 const std::string* arm_of(std::span<const Segment> segments, Rows m) {
@@ -267,9 +269,9 @@ std::string stable_pick(const Cells& cells, const std::vector<std::string>& name
 }
 
 Point judge(Rows m, const Cells& cells, const std::map<std::string, double>& unknown, const std::string* incumbent,
-            const std::string& default_name) {
+            const std::string& default_name, int rule) {
   Point point{.m = m, .winner = {}, .loss = {}, .undecided = false};
-  const double alpha = alpha_among(cells);
+  const double alpha = alpha_among(cells, rule);
   std::string reference;
   if (incumbent != nullptr && cells.contains(*incumbent))
     reference = *incumbent;
@@ -331,20 +333,18 @@ std::vector<std::string> least_loss(const std::vector<Point>& points, const std:
   return plan;
 }
 
-std::vector<Point> judge_all(const Table& table, std::span<const Segment> incumbent) {
+std::vector<Point> judge_all(const Table& table, std::span<const Segment> incumbent, int rule) {
   std::vector<Point> points;
   const Run* newest = table.runs.empty() ? nullptr : table.runs.back();
   for (const auto& [m, cells] : table.points)
     points.push_back(
-        judge(m, cells, table.unknown.at(m), arm_of(incumbent, m), default_arm(newest->arm_set.defaults, m)));
+        judge(m, cells, table.unknown.at(m), arm_of(incumbent, m), default_arm(newest->arm_set.defaults, m), rule));
   return points;
 }
 
-std::vector<Segment> segments_of(const Table& table, const std::vector<Point>& points, bool one_arm) {
-  std::vector<std::string> arms;
-  for (const auto& [arm, config] : table.config) arms.push_back(arm);
-  if (arms.empty() || points.empty()) return {};
-  const std::vector<std::string> plan = least_loss(points, arms, one_arm);
+// The plan that serves plan[i] at points[i]; none where it passes through a point at which its arm was never measured.
+std::vector<Segment> segments_from(const Table& table, const std::vector<Point>& points,
+                                   const std::vector<std::string>& plan) {
   std::vector<Segment> segments;
   for (std::size_t i = 0; i < points.size(); ++i) {
     // One arm for every row count that lacks a sample somewhere is no answer.
@@ -357,6 +357,13 @@ std::vector<Segment> segments_of(const Table& table, const std::vector<Point>& p
     segments.back().to = i + 1 < points.size() ? points[i + 1].m - 1 : points[i].m;
   }
   return segments;
+}
+
+std::vector<Segment> segments_of(const Table& table, const std::vector<Point>& points, bool one_arm) {
+  std::vector<std::string> arms;
+  for (const auto& [arm, config] : table.config) arms.push_back(arm);
+  if (arms.empty() || points.empty()) return {};
+  return segments_from(table, points, least_loss(points, arms, one_arm));
 }
 
 std::uint64_t seed_from(const std::vector<Id>& ids) {
@@ -485,7 +492,8 @@ class CrossoverBounds {
 // Whether a process's own plan loses next to nothing against the pooled one on the pooled evidence, counting only what
 // is beyond noise. Row counts at which the process has no clean sample of the pooled plan's arm say nothing: there it
 // knows less, which is no disagreement. Under half of them left, it knows too little to agree.
-bool agrees(const Table& table, std::span<const Segment> pooled, const Table& own, std::span<const Segment> segments) {
+bool agrees(const Table& table, std::span<const Segment> pooled, const Table& own, std::span<const Segment> segments,
+            int rule) {
   double sum = 0, max = 0;
   std::size_t judged = 0;
   for (const auto& [m, cells] : table.points) {
@@ -498,13 +506,50 @@ bool agrees(const Table& table, std::span<const Segment> pooled, const Table& ow
     const auto unknown = table.unknown.find(m);
     double loss = unknown != table.unknown.end() && unknown->second.contains(*arm) ? 0 : kUnmeasured;
     if (cells.contains(*arm)) {
-      const Ratio ratio = ratio_of(cells.at(*arm), cells.at(*reference), alpha_among(cells));
+      const Ratio ratio = ratio_of(cells.at(*arm), cells.at(*reference), alpha_among(cells, rule));
       loss = ratio.comparison == Comparison::loss ? ratio.median - 1 : 0;
     }
     sum += loss;
     max = std::max(max, loss);
   }
   return 2 * judged >= table.points.size() && sum < kAgreeMean * static_cast<double>(judged) && max < kAgreeMax;
+}
+
+// The incumbent's plan over the points, if it may stay: every arm of it measured, and served instead of `segments` it
+// loses less than two processes' plans may differ by, counting only what is beyond noise. A boundary that moves within
+// its bounds, or a gain under 1%, is not worth a change. Beyond the incumbent's largest M the new plan goes on.
+std::vector<Segment> kept_incumbent(const Table& table, const std::vector<Point>& points,
+                                    std::span<const Segment> incumbent, std::span<const Segment> segments, int rule) {
+  std::vector<std::string> plan;
+  double sum = 0, max = 0;
+  bool differs = false;
+  for (const Point& point : points) {
+    const std::string* now = arm_of(segments, point.m);
+    const std::string* arm = arm_of(incumbent, point.m);
+    if (now == nullptr) return {};
+    if (arm == nullptr) arm = now;
+    plan.push_back(*arm);
+    if (*arm == *now) continue;
+    differs = true;
+    const Cells& cells = table.points.at(point.m);
+    if (!cells.contains(*arm) || !cells.contains(*now)) return {};
+    const Ratio ratio = ratio_of(cells.at(*arm), cells.at(*now), alpha_among(cells, rule));
+    const double loss = ratio.comparison == Comparison::loss ? ratio.median - 1 : 0;
+    sum += loss;
+    max = std::max(max, loss);
+  }
+  if (!differs || !(sum < kAgreeMean * static_cast<double>(points.size())) || !(max < kAgreeMax)) return {};
+  return segments_from(table, points, plan);
+}
+
+// Whether the process knows that nobody else used the device while it measured, as far as its device tells.
+bool was_alone(const Runs& runs) {
+  return std::any_of(runs.begin(), runs.end(), [](const Run* run) {
+    const auto before = run->conditions.find("before");
+    if (before == run->conditions.end()) return true;
+    const auto others = before->second.find("other_work");
+    return others == before->second.end() || others->second != "unknown";
+  });
 }
 
 void set_status(Verdict& verdict, const Table& table, const std::vector<Point>& points) {
@@ -529,12 +574,22 @@ void set_status(Verdict& verdict, const Table& table, const std::vector<Point>& 
     verdict.why = "measured by one process";
     return;
   }
-  int agreeing = 0;
+  int agreeing = 0, unseeing = 0;
   for (const auto& [process, own] : by_process) {
+    if (verdict.rule >= 2 && !was_alone(own)) {
+      ++unseeing;
+      continue;
+    }
     const Table own_table = tabulate(own, verdict.policy, Role::grid);
     const std::vector<Segment> own_segments =
-        segments_of(own_table, judge_all(own_table, verdict.incumbent), verdict.policy.batch_invariant);
-    if (!own_segments.empty() && agrees(table, verdict.segments, own_table, own_segments)) ++agreeing;
+        segments_of(own_table, judge_all(own_table, verdict.incumbent, verdict.rule), verdict.policy.batch_invariant);
+    if (!own_segments.empty() && agrees(table, verdict.segments, own_table, own_segments, verdict.rule)) ++agreeing;
+  }
+  if (unseeing > 0 && agreeing < 2) {
+    verdict.status = VerdictStatus::provisional;
+    verdict.why = std::to_string(unseeing) + " of " + std::to_string(by_process.size()) +
+                  " processes could not see whether others used the device";
+    return;
   }
   verdict.status = agreeing >= 2 ? VerdictStatus::confirmed : VerdictStatus::inconclusive;
   verdict.why = std::to_string(agreeing) + " of " + std::to_string(by_process.size()) + " processes agree";
@@ -564,7 +619,7 @@ void set_threshold(Verdict& verdict, const Table& table) {
   for (const auto& [m, cells] : table.points) {
     const auto own = cells.find(verdict.library_arm);
     if (own == cells.end() || cells.size() < 2) continue;
-    const double alpha = alpha_among(cells);
+    const double alpha = alpha_among(cells, verdict.rule);
     const bool beats_all = std::all_of(cells.begin(), cells.end(), [&](const auto& rival) {
       return rival.first == verdict.library_arm ||
              ratio_of(own->second, rival.second, alpha).comparison == Comparison::win;
@@ -576,14 +631,14 @@ void set_threshold(Verdict& verdict, const Table& table) {
   }
 }
 
-std::optional<HeldOut> regret_off_grid(const Table& table, std::span<const Segment> segments) {
+std::optional<HeldOut> regret_off_grid(const Table& table, std::span<const Segment> segments, int rule) {
   HeldOut result;
   for (const auto& [m, cells] : table.points) {
     const std::string* arm = arm_of(segments, m);
     if (arm == nullptr || !cells.contains(*arm) || cells.size() < 2) continue;  // nothing to lose against
     double regret = 0;
     for (const auto& [name, cell] : cells)
-      if (name != *arm) regret = std::max(regret, ratio_of(cells.at(*arm), cell, alpha_among(cells)).median - 1);
+      if (name != *arm) regret = std::max(regret, ratio_of(cells.at(*arm), cell, alpha_among(cells, rule)).median - 1);
     result.mean_regret += regret;
     result.max_regret = std::max(result.max_regret, regret);
     ++result.points;
@@ -620,7 +675,7 @@ bool allows(const Policy& policy, const ArmSet& set, const ArmRecord& arm, const
 bool allows(const Policy& policy, const ArmSet& set, const ArmRecord& arm) { return refusal(policy, set, arm).empty(); }
 
 Verdict decide(const EvidenceKey& key, std::span<const Run> runs, const Policy& policy,
-               std::span<const Segment> incumbent, bool bounds) {
+               std::span<const Segment> incumbent, bool bounds, int rule) {
   Runs own;
   for (const Run& run : runs)
     if (run.device == key.device && run.problem == key.problem && run.regime == key.regime) own.push_back(&run);
@@ -629,13 +684,18 @@ Verdict decide(const EvidenceKey& key, std::span<const Run> runs, const Policy& 
   Verdict verdict;
   verdict.key = key;
   verdict.policy = policy;
+  verdict.rule = rule;
   verdict.incumbent.assign(incumbent.begin(), incumbent.end());
   for (const Run* run : own) verdict.run_ids.push_back(run->id);  // dirty ones too: they say why there is no more
   std::sort(verdict.run_ids.begin(), verdict.run_ids.end());
   verdict.run_ids.erase(std::unique(verdict.run_ids.begin(), verdict.run_ids.end()), verdict.run_ids.end());
 
-  const std::vector<Point> points = judge_all(table, incumbent);
+  const std::vector<Point> points = judge_all(table, incumbent, rule);
   verdict.segments = segments_of(table, points, policy.batch_invariant);
+  if (rule >= 2 && !incumbent.empty() && !policy.batch_invariant) {
+    std::vector<Segment> kept = kept_incumbent(table, points, incumbent, verdict.segments, rule);
+    if (!kept.empty()) verdict.segments = std::move(kept);
+  }
   set_status(verdict, table, points);
   set_threshold(verdict, table);
   if (bounds) {
@@ -643,7 +703,7 @@ Verdict decide(const EvidenceKey& key, std::span<const Run> runs, const Policy& 
     for (std::size_t i = 1; i < verdict.segments.size(); ++i)
       verdict.crossovers.push_back(crossovers.between(verdict.segments[i - 1], verdict.segments[i]));
   }
-  verdict.held_out = regret_off_grid(tabulate(own, policy, Role::held_out), verdict.segments);
+  verdict.held_out = regret_off_grid(tabulate(own, policy, Role::held_out), verdict.segments, rule);
   return verdict;
 }
 
@@ -682,7 +742,7 @@ Standings standings(std::span<const Run> runs, const Policy& policy, Rows rows) 
   });
   if (best != nullptr)
     for (Standing& standing : result.arms)
-      standing.to_best = ratio_of(cells.at(standing.arm), *best, alpha_among(cells));
+      standing.to_best = ratio_of(cells.at(standing.arm), *best, alpha_among(cells, kRule));
   return result;
 }
 

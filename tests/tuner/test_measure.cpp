@@ -802,7 +802,7 @@ TEST(Discarded, IsRetriedWithBackOffAndKept) {
   Bench bench({arm("a", constant(1e5)), arm("b", constant(1.5e5))});
   bench.options.max_rows = 4;
   bench.backend.tamper = [count = 0](const Timed& timed, Timing& timing) mutable {
-    timing.discard = timed.arm == "b" && timed.rows == 2 && ++count <= 2;
+    timing.flags = timed.arm == "b" && timed.rows == 2 && ++count <= 2 ? kDiscarded : 0;
   };
   const crossover::Run run = bench.measure();
   const Sample& sample = *sample_of(run, "b", 2);
@@ -823,8 +823,8 @@ TEST(Discarded, AtMostThreeRetriesAndDirtyAboveAThird) {
   bench.backend.tamper = [&](const Timed& timed, Timing& timing) {
     if (timed.rows != 3) return;
     ++calls;
-    timing.discard = calls % 8 < 4;  // four in a row: a round gives up
-    discards += timing.discard ? 1 : 0;
+    timing.flags = calls % 8 < 4 ? kDiscarded : 0;  // four in a row: a round gives up
+    discards += timing.flags != 0 ? 1 : 0;
   };
   const crossover::Run run = bench.measure();
   EXPECT_GT(discards, 0);
@@ -841,7 +841,7 @@ TEST(Discarded, AtMostThreeRetriesAndDirtyAboveAThird) {
 TEST(Discarded, NvbenchIssue231EverythingThrottledIsNoEmptyRow) {
   Bench bench({arm("a", constant(1e5)), arm("b", constant(1.5e5))});
   bench.options.budget = std::chrono::duration<double>(3);
-  bench.backend.tamper = [](const Timed&, Timing& timing) { timing.discard = true; };
+  bench.backend.tamper = [](const Timed&, Timing& timing) { timing.flags = kDiscarded; };
   const crossover::Run run = bench.measure();
   EXPECT_THAT(run.samples, IsEmpty());
   EXPECT_FALSE(run.attempts.empty());

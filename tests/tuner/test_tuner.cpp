@@ -141,7 +141,7 @@ TEST(Tuner, ADirtyRunGivesAnInconclusiveVerdictAndIsKept) {
   TunedBench bench(crossing());
   bench.options.max_rows = 4;
   bench.options.budget = std::chrono::duration<double>(2);
-  bench.backend.tamper = [](const Timed&, Timing& timing) { timing.discard = true; };  // nvbench#231
+  bench.backend.tamper = [](const Timed&, Timing& timing) { timing.flags = kDiscarded; };  // nvbench#231
   const Tuning tuning = bench.tuner().tune(bench.operation, bench.operation.problem());
   EXPECT_EQ(tuning.not_stored, "");
   EXPECT_EQ(tuning.verdict.status, VerdictStatus::inconclusive);

@@ -376,11 +376,7 @@ TEST(Decide, ADominatedArmNeverChangesThePlan) {
       return std::string();
     };
     for (const Rows m : spec.rows) {
-      RC_ASSERT(arm_at(with, m) != "dominated");
-      if (arm_at(with, m) == arm_at(without, m)) continue;
-      const double ratio = spec.arms[0].time_ns(m) / spec.arms[1].time_ns(m);
-      RC_ASSERT(ratio > 1 / 1.02);
-      RC_ASSERT(ratio < 1.02);
+      RC_ASSERT(arm_at(with, m) == arm_at(without, m));
     }
   }));
 }

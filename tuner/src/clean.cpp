@@ -52,6 +52,46 @@ double discarded_share(std::span<const Sample* const> samples) {
   return all == 0 ? 0 : static_cast<double>(discarded) / static_cast<double>(all);
 }
 
+std::uint64_t discard_bits(std::span<const Sample* const> samples, const CleanLimits& limits) {
+  if (!(discarded_share(samples) > limits.discarded_share)) {
+    return 0;
+  }
+  std::uint32_t flags = 0;
+  for (const Sample* sample : samples) {
+    for (const Round& round : sample->raw) {
+      flags |= (round.flags & kDiscarded) != 0 ? round.flags : 0;
+    }
+  }
+  return bit(Dirty::discarded_rounds) | ((flags & kThrottled) != 0 ? bit(Dirty::throttled) : 0) |
+         ((flags & kClockStep) != 0 ? bit(Dirty::clock_moved) : 0);
+}
+
+std::uint64_t clock_bits(std::span<const Sample> samples, const CleanLimits& limits) {
+  std::vector<double> relative;
+  for (const Sample& sample : samples) {
+    std::vector<double> clocks;
+    for (const Round& round : sample.raw) {
+      if (counts(round) && round.sm_clock_mhz > 0) {
+        clocks.push_back(round.sm_clock_mhz);
+      }
+    }
+    if (clocks.empty() || sample.role == Role::held_out) {
+      continue;
+    }
+    std::vector<double> sorted = clocks;
+    std::nth_element(sorted.begin(), sorted.begin() + std::ssize(sorted) / 2, sorted.end());
+    for (const double clock : clocks) {
+      relative.push_back(clock / sorted[sorted.size() / 2]);
+    }
+  }
+  if (relative.empty()) {
+    return 0;
+  }
+  std::sort(relative.begin(), relative.end());
+  const double low = relative[relative.size() * 5 / 100], high = relative[(relative.size() - 1) * 95 / 100];
+  return high - low > limits.clock_spread ? bit(Dirty::clock_moved) : 0;
+}
+
 std::uint64_t placebo_bits(std::span<const double> ratios, const CleanLimits& limits) {
   const Ratio ratio = compare(ratios, kAlphaPerLook);
   const bool excludes_one = ratio.low > 1 || ratio.high < 1;

@@ -28,6 +28,13 @@ std::uint64_t dirty_bits(const Sample& sample, const CleanLimits& limits);
 // Share of the rounds of all `samples` (those of one M) that the back end discarded, retries included.
 double discarded_share(std::span<const Sample* const> samples);
 
+// Bits for the samples of one M, all of them given: too many rounds discarded, and what they were discarded for.
+std::uint64_t discard_bits(std::span<const Sample* const> samples, const CleanLimits& limits);
+
+// Dirty::clock_moved, or 0: from the clocks of all rounds of the grid that count, each over the median of its sample,
+// because a heavy arm runs at a lower clock than a light one beside it.
+std::uint64_t clock_bits(std::span<const Sample> samples, const CleanLimits& limits);
+
 // Dirty::placebo, or 0. `ratios`: default / placebo over all row counts of a run. Different means both real (the
 // interval excludes 1) and large (the median is beyond the limit).
 std::uint64_t placebo_bits(std::span<const double> ratios, const CleanLimits& limits);

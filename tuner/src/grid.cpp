@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <string>
 
+#include "crossover/dispatch/decide.hpp"
 #include "crossover/dispatch/error.hpp"
 #include "crossover/tuner/tuner.hpp"
 
@@ -111,6 +113,48 @@ std::vector<Rows> off_grid(Rows largest, std::span<const Rows> taken, int count,
     }
   }
   return {chosen.begin(), chosen.end()};
+}
+
+std::vector<Rows> crossover_gaps(const Run& run, std::span<const Rows> measured) {
+  constexpr double kNarrow = 1.12, kAtStake = 0.0025;
+  const Verdict verdict = decide({run.device, run.problem, run.regime}, {&run, 1}, Policy{});
+  std::map<std::pair<Rows, std::string>, double> medians;
+  for (const Sample& sample : run.samples) {
+    if (sample.role == Role::grid) {
+      medians[{sample.m, sample.arm}] = sample.median_ns;
+    }
+  }
+  std::set<Rows> wanted;
+  for (const Crossover& crossover : verdict.crossovers) {
+    Rows below = 0, middle = 0;
+    double widest = kNarrow, at_stake = 0;
+    for (const Rows m : measured) {
+      if (m + 1 < crossover.m_low) {
+        continue;
+      }
+      const auto from = medians.find({m, crossover.from_arm}), to = medians.find({m, crossover.to_arm});
+      if (from != medians.end() && to != medians.end()) {
+        at_stake = std::max(at_stake, std::fabs(from->second / to->second - 1));
+      }
+      if (below > 0) {
+        const auto between =
+            static_cast<Rows>(std::llround(std::sqrt(static_cast<double>(below) * static_cast<double>(m))));
+        const double gap = static_cast<double>(m) / static_cast<double>(below);
+        if (gap > widest && between > below && between < m) {
+          widest = gap;
+          middle = between;
+        }
+      }
+      below = m;
+      if (m >= crossover.m_high) {
+        break;
+      }
+    }
+    if (middle > 0 && at_stake >= kAtStake) {
+      wanted.insert(middle);
+    }
+  }
+  return {wanted.begin(), wanted.end()};
 }
 
 }  // namespace tuning

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "crossover/dispatch/evidence.hpp"
 #include "crossover/dispatch/problem.hpp"
 
 namespace crossover::tuning {
@@ -32,5 +33,10 @@ std::vector<std::size_t> rotation(std::size_t count, std::uint64_t round);
 
 // Up to `count` row counts in 1…largest that are not in `taken`, spread evenly over the logarithm; ascending.
 std::vector<Rows> off_grid(Rows largest, std::span<const Rows> taken, int count, Random& random);
+
+// One row count for every crossover of the plan that the default policy would get from `run` alone: the middle, on a
+// logarithmic scale, of the widest gap of `measured` (ascending) that the crossover's bounds leave. None where every
+// gap is under 12% or nothing larger than a quarter of a per cent is at stake. Ascending, unique.
+std::vector<Rows> crossover_gaps(const Run& run, std::span<const Rows> measured);
 
 }  // namespace crossover::tuning

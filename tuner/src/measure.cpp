@@ -17,6 +17,7 @@
 #include "crossover/tuner/tuner.hpp"
 #include "grid.hpp"
 #include "host.hpp"
+#include "watch.hpp"
 
 namespace crossover {
 namespace {
@@ -34,12 +35,19 @@ constexpr double kLastRivalShare = 0.05;              // of the budget, for the 
 constexpr double kRaceMargin = 1.03;                  // slower at every M than one that may be served instead: dropped
 constexpr int kRetries = 3;                           // of a discarded round
 constexpr std::int64_t kFirstBackoffNs = 50'000'000;  // doubles
+constexpr int kHopeless = 3;                          // rounds given up in a row, after which none is tried again
+constexpr std::size_t kFewestClocks = 5;              // rounds of a sample from which its usual clock is known
 constexpr double kGridShare = 0.85;  // of the budget: rounds after the first look leave the rest to the held-out rows
 constexpr double kHeldOutShare = 0.10;  // of the budget that must be left to begin with them
 constexpr double kOverrun = 1.15;       // of the budget, up to which the first rounds are completed
 constexpr int kHeldOutPoints = 5;
 constexpr double kCopiesShare = 0.05;  // of the budget that making copies of the operands may take
-constexpr double kMemoryShare = 0.5;   // of the available bytes that copies and what arms derive from them may take
+constexpr double kSettleShare = 0.10;  // of the budget that waiting for the clock may take
+constexpr double kSettleMostNs = 3e9, kSettleLeastNs = 0.5e9, kSettleWindowNs = 0.25e9;
+constexpr double kSettled = 0.01;                                     // change of the clock between two windows
+constexpr double kIdlePatienceNs = 1.5e9, kIdlePatienceShare = 0.10;  // for the device to become idle
+constexpr int kRefinements = 4;                                       // row counts added to a crossover at most
+constexpr double kMemoryShare = 0.5;  // of the available bytes that copies and what arms derive from them may take
 
 std::string milliseconds(double ns) {
   char text[48];
@@ -112,6 +120,7 @@ struct Entry {
   Candidate* candidate = nullptr;
   Sample sample;
   double launch_ns = 0;                                   // expected
+  double floor_ns = 0;                                    // by the bytes it must move; 0: unknown
   std::map<std::size_t, std::unique_ptr<Batch>> batches;  // by the copy they begin with
   bool alive = true;                                      // still timed
   bool failed = false;                                    // an attempt takes the sample's place
@@ -139,7 +148,8 @@ class Measurement {
         progress_(progress),
         selection_(selection),
         begin_ns_(backend.now_ns()),
-        budget_ns_(options.budget.count() * 1e9) {
+        budget_ns_(checked_budget_ns(options)),
+        watch_(backend, static_cast<std::int64_t>(std::min(kIdlePatienceNs, kIdlePatienceShare * budget_ns_))) {
     check_options();
     run_.started_us = backend.unix_time_us();
     run_.process_uuid = process_uuid();
@@ -151,7 +161,6 @@ class Measurement {
     run_.boot_id = boot_id();
     run_.host = host_name();
     run_.seed = options.seed != 0 ? options.seed : random_seed();
-    run_.conditions["before"] = backend.conditions();
     rows_ = selection != nullptr ? selection->rows : grid(options.max_rows, operation.tile_edges(problem));
     run_.arm_set = arm_set(operation, problem, run_.device);
     if (selection != nullptr) {
@@ -169,7 +178,18 @@ class Measurement {
     for (const Rows m : coarse_to_fine(rows_)) {
       open(points, m, Role::grid);
     }
-    time_rounds(points, kLooks.back());
+    if (backend_.reads_clock()) {
+      settle(points);
+    }
+    if (options_.interleaved) {
+      time_rounds(points, 0, kLooks.front());
+      if (selection_ == nullptr) {
+        refine(points);
+      }
+      time_rounds(points, kLooks.front(), kLooks.back());
+    } else {
+      time_in_sequence(points);
+    }
     finish(points, true);
     if (selection_ == nullptr && left_ns(1) >= kHeldOutShare * budget_ns_) {
       measure_held_out();
@@ -178,17 +198,23 @@ class Measurement {
     std::sort(run_.samples.begin(), run_.samples.end(), [](const Sample& a, const Sample& b) {
       return std::tie(a.m, a.arm, a.role) < std::tie(b.m, b.arm, b.role);
     });
-    run_.conditions["after"] = backend_.conditions();
+    run_.conditions = watch_.finish();
     run_.duration_us = std::max<std::int64_t>(1, (backend_.now_ns() - begin_ns_) / 1000);
+    const CleanLimits limits = backend_.limits();
+    run_.dirty_mask |= condition_bits(run_.conditions, run_.duration_us, limits) | clock_bits(run_.samples, limits);
     return std::move(run_);
   }
 
  private:
-  void check_options() {
-    const double seconds = options_.budget.count();
+  static double checked_budget_ns(const TuneOptions& options) {
+    const double seconds = options.budget.count();
     if (!(seconds > 0) || !std::isfinite(seconds) || seconds > 1e6) {
       throw InvalidArgument("the tuning budget must be above 0 and at most 1000000 seconds");
     }
+    return seconds * 1e9;
+  }
+
+  void check_options() {
     const auto modes = backend_.launch_modes();
     if (modes.empty()) {
       throw DeviceError("the device offers no launch mode");
@@ -346,7 +372,7 @@ class Measurement {
       }
     }
     if (run_.regime.l2 == L2State::cold) {
-      run_.conditions["before"]["cold_pool_bytes"] = std::to_string(copies_ * touched_bytes());
+      watch_.add("cold_pool_bytes", std::to_string(copies_ * touched_bytes()));
     }
   }
 
@@ -592,6 +618,10 @@ class Measurement {
     }
     reserved_ns_ = reserved_before;
     add_entries(point, warm, errors, default_name);
+    if (run_.regime.launch_mode == LaunchMode::graph) {
+      calibrate(point);
+    }
+    reserved_ns_ += kLooks.front() * point.round_ns;
     if (!point.entries.empty()) {
       points.push_back(std::move(point));
     }
@@ -733,6 +763,7 @@ class Measurement {
       entry.candidate = candidate;
       entry.launch_ns = candidate->launch_ns[point.m];
       const Cost cost = candidate->arm->cost(problem_, point.m);
+      entry.floor_ns = floor_ns(cost);
       entry.sample = {.m = point.m,
                       .arm = candidate->name(),
                       .role = point.role,
@@ -751,21 +782,148 @@ class Measurement {
         Entry second;
         second.candidate = candidate;
         second.launch_ns = point.entries.back().launch_ns;
+        second.floor_ns = point.entries.back().floor_ns;
         second.sample = point.entries.back().sample;
         second.sample.role = Role::placebo;
         point.entries.push_back(std::move(second));
       }
     }
+    set_launches(point, best);
+  }
+
+  void set_launches(Point& point, double fastest_ns) const {
     double slowest = 0;
     for (const Entry& entry : point.entries) {
       slowest = std::max(slowest, entry.launch_ns);
     }
-    point.launches = launches_for(best, slowest);
+    point.launches = launches_for(fastest_ns, slowest);
     for (Entry& entry : point.entries) {
       entry.sample.launches = point.launches;
     }
     update_expected(point);
-    reserved_ns_ += kLooks.front() * point.round_ns;
+  }
+
+  // The single launches of the gate and the warm-up are eager; in a graph a short one takes less. One batch of each arm
+  // says how much, and a second count of launches follows from it.
+  void calibrate(Point& point) {
+    double fastest = 0;
+    for (Entry& entry : point.entries) {
+      if (entry.sample.role == Role::placebo) {
+        continue;
+      }
+      const Timing timing = guarded(entry, [&] { return backend_.time(next_batch(point, entry)); });
+      if (entry.failed || !plausible(timing.total_ns)) {
+        continue;
+      }
+      entry.launch_ns = timing.total_ns / point.launches;
+      entry.candidate->launch_ns[point.m] = entry.launch_ns;
+      fastest = fastest == 0 ? entry.launch_ns : std::min(fastest, entry.launch_ns);
+    }
+    for (Entry& entry : point.entries) {
+      if (entry.sample.role == Role::placebo) {
+        entry.launch_ns = entry.candidate->launch_ns[point.m];
+      }
+      entry.batches.clear();  // of the first count
+    }
+    if (fastest > 0) {
+      set_launches(point, fastest);
+    }
+  }
+
+  // The time that device memory needs for what a launch moves at least; 0 where it is not known, or where the operands
+  // may be in the cache.
+  double floor_ns(const Cost& cost) const {
+    const bool cold = run_.regime.l2 == L2State::cold && static_cast<double>(copies_ * touched_bytes()) >=
+                                                             0.75 * static_cast<double>(backend_.cold_pool_bytes());
+    const double peak = backend_.peak_bytes_per_second();
+    return cold && peak > 0 && std::isfinite(cost.bytes_moved) && cost.bytes_moved > 0 ? cost.bytes_moved / peak * 1e9
+                                                                                       : 0;
+  }
+
+  // --- clock and conditions -----------------------------------------------------------------------------------------
+
+  // Load of all kinds, untimed, until the clock has settled: two windows whose median clocks differ by less than 1%.
+  void settle(std::vector<Point>& points) {
+    std::vector<std::pair<Point*, Entry*>> load;
+    for (Point& point : points) {
+      for (Entry& entry : point.entries) {
+        if (entry.alive && point.launches * entry.launch_ns <= kSettleWindowNs / 8) {
+          load.emplace_back(&point, &entry);
+        }
+      }
+    }
+    if (load.empty()) {
+      return;
+    }
+    report("warming up", "");
+    const double begin = spent_ns();
+    const double most = std::min(kSettleMostNs, kSettleShare * budget_ns_);
+    double window_begin = begin, last = 0;
+    std::vector<double> clocks;
+    for (std::size_t i = 0; spent_ns() - begin < most; ++i) {
+      const auto& [point, entry] = load[i * 7919 % load.size()];  // a prime: small and large row counts mixed
+      if (!entry->alive) {
+        if (std::none_of(load.begin(), load.end(), [](const auto& each) { return each.second->alive; })) {
+          return;
+        }
+        continue;
+      }
+      const Timing timing = guarded(*entry, [&, p = point, e = entry] { return backend_.time(next_batch(*p, *e)); });
+      if (timing.sm_clock_mhz > 0) {
+        clocks.push_back(timing.sm_clock_mhz);
+      }
+      if (spent_ns() - window_begin < kSettleWindowNs) {
+        continue;
+      }
+      if (clocks.empty()) {
+        return;  // the clock cannot be read
+      }
+      std::nth_element(clocks.begin(), clocks.begin() + std::ssize(clocks) / 2, clocks.end());
+      const double clock = clocks[clocks.size() / 2];
+      if (spent_ns() - begin >= kSettleLeastNs && last > 0 && std::fabs(clock / last - 1) < kSettled) {
+        return;
+      }
+      last = clock;
+      clocks.clear();
+      window_begin = spent_ns();
+    }
+  }
+
+  // Whether the round's clock is far from that of the sample's other rounds. (Not from other arms': a heavy arm runs at
+  // a lower clock than a light one beside it.)
+  bool clock_stepped(const Sample& sample, double clock_mhz) const {
+    std::vector<double> clocks;
+    for (const Round& round : sample.raw) {
+      if (counts(round) && round.sm_clock_mhz > 0) {
+        clocks.push_back(round.sm_clock_mhz);
+      }
+    }
+    if (clock_mhz <= 0 || clocks.size() < kFewestClocks) {
+      return false;
+    }
+    std::nth_element(clocks.begin(), clocks.begin() + std::ssize(clocks) / 2, clocks.end());
+    return std::fabs(clock_mhz / clocks[clocks.size() / 2] - 1) > backend_.limits().clock_step;
+  }
+
+  // Runs `work` for the entry; what fails becomes its attempt, and a lost device ends everything.
+  template <typename Work>
+  Timing guarded(Entry& entry, const Work& work) {
+    try {
+      const Timing timing = work();
+      if (!timing.status.ok()) {
+        drop_entry(entry, Outcome::failed, status_text(timing.status));
+      }
+      return timing;
+    } catch (const OutOfMemory& error) {
+      drop_entry(entry, Outcome::out_of_memory, error.what());
+    } catch (const std::bad_alloc&) {
+      drop_entry(entry, Outcome::out_of_memory, "host memory");
+    } catch (const DeviceError&) {
+      throw;  // nothing that runs after it can be believed
+    } catch (const Error& error) {
+      drop_entry(entry, Outcome::failed, error.what());
+    }
+    return {};
   }
 
   static void update_expected(Point& point) {
@@ -777,10 +935,10 @@ class Measurement {
 
   // --- rounds -------------------------------------------------------------------------------------------------------
 
-  // Times every entry once per round, all with the same number, until nothing is left to learn, `max_rounds`, or the
-  // end of the budget.
-  void time_rounds(std::vector<Point>& points, int max_rounds) {
-    for (int round = 0; round < max_rounds; ++round) {
+  // Times every entry once per round, all with the same number, until nothing is left to learn, the round `end`, or the
+  // end of the budget. `all`: every point of the grid, where `points` are some of them only.
+  void time_rounds(std::vector<Point>& points, int begin, int end, bool all = true) {
+    for (int round = begin; round < end; ++round) {
       std::vector<Point*> order;
       for (Point& point : points) {
         if (point.measuring) {
@@ -812,8 +970,25 @@ class Measurement {
         return;
       }
       if (std::find(kLooks.begin(), kLooks.end(), round + 1) != kLooks.end() && is_grid) {
-        look(points);
+        look(points, all);
       }
+      watch_.look();
+    }
+  }
+
+  // One arm after another, as most benchmarks do: what drift makes of the same arms. Never evidence.
+  void time_in_sequence(std::vector<Point>& points) {
+    for (Point& point : points) {
+      const std::uint32_t first = round_number_;
+      for (Entry& entry : point.entries) {
+        round_number_ = first;
+        for (int round = 0; round < kLooks.back() && entry.alive && point.launches * entry.launch_ns <= left_ns(1);
+             ++round) {
+          ++round_number_;
+          time_entry(point, entry);
+        }
+      }
+      round_number_ = first + kLooks.back();
     }
   }
 
@@ -834,45 +1009,40 @@ class Measurement {
   }
 
   void time_entry(Point& point, Entry& entry) {
-    try {
-      for (int attempt = 0;; ++attempt) {
+    for (int attempt = 0; entry.alive; ++attempt) {
+      const Timing timing = guarded(entry, [&] {
         Batch& batch = next_batch(point, entry);
         if (run_.regime.l2 == L2State::hot) {
           backend_.run(launch_of(*entry.candidate, point.m, 0));  // what ran before was another arm's
         }
-        const Timing timing = backend_.time(batch);
-        if (!timing.status.ok()) {
-          drop_entry(entry, Outcome::failed, status_text(timing.status));
-          return;
-        }
-        Round round{round_number_, 0, timing.total_ns, std::isfinite(timing.sm_clock_mhz) ? timing.sm_clock_mhz : 0};
-        if (!plausible(timing.total_ns)) {
-          // Never retried and never part of a statistic: a clock that lies once is not to be believed the next time.
-          round.flags = kDiscarded;
-          round.total_ns = std::isfinite(timing.total_ns) ? timing.total_ns : 0;
-          entry.sample.raw.push_back(round);
-          return;
-        }
-        if (!timing.discard) {
-          entry.sample.raw.push_back(round);
-          return;
-        }
-        round.flags = kDiscarded;
-        entry.sample.raw.push_back(round);
-        const std::int64_t pause = kFirstBackoffNs << attempt;
-        if (attempt == kRetries || static_cast<double>(pause) > left_ns(1)) {
-          return;
-        }
-        backend_.sleep_ns(pause);
+        return backend_.time(batch);
+      });
+      if (entry.failed) {
+        return;
       }
-    } catch (const OutOfMemory& error) {
-      drop_entry(entry, Outcome::out_of_memory, error.what());
-    } catch (const std::bad_alloc&) {
-      drop_entry(entry, Outcome::out_of_memory, "host memory");
-    } catch (const DeviceError&) {
-      throw;  // nothing that runs after it can be believed
-    } catch (const Error& error) {
-      drop_entry(entry, Outcome::failed, error.what());
+      Round round{round_number_, timing.flags, timing.total_ns,
+                  std::isfinite(timing.sm_clock_mhz) ? timing.sm_clock_mhz : 0};
+      if (!plausible(timing.total_ns)) {
+        // Never retried and never part of a statistic: a clock that lies once is not to be believed the next time.
+        round.flags |= kDiscarded;
+        round.total_ns = std::isfinite(timing.total_ns) ? timing.total_ns : 0;
+        entry.sample.raw.push_back(round);
+        return;
+      }
+      if (clock_stepped(entry.sample, round.sm_clock_mhz)) {
+        round.flags |= kDiscarded | kClockStep;
+      }
+      entry.sample.raw.push_back(round);
+      if (counts(round)) {
+        given_up_ = 0;
+        return;
+      }
+      const std::int64_t pause = kFirstBackoffNs << attempt;
+      if (attempt == kRetries || given_up_ >= kHopeless || static_cast<double>(pause) > left_ns(1)) {
+        ++given_up_;
+        return;
+      }
+      backend_.sleep_ns(pause);
     }
   }
 
@@ -932,8 +1102,8 @@ class Measurement {
            (entry.candidate->arm->batch_invariant() || !other.candidate->arm->batch_invariant());
   }
 
-  // Stops row counts where all is decided, and arms that lose everywhere. A thorough tuning only collects.
-  void look(std::vector<Point>& points) {
+  // Stops row counts where all is decided and, with `race`, arms that lose everywhere. A thorough tuning only collects.
+  void look(std::vector<Point>& points, bool race) {
     if (options_.thorough) {
       return;
     }
@@ -946,14 +1116,12 @@ class Measurement {
       }
       const std::string& default_name = default_arm(run_.arm_set.defaults, point.m);
       const Entry* reference = nullptr;
-      double rivals = -1;
       for (const Entry& entry : point.entries) {
-        rivals += entry.sample.role != Role::placebo && !entry.failed ? 1 : 0;
         if (entry.sample.role != Role::placebo && !entry.failed && entry.sample.arm == default_name) {
           reference = &entry;
         }
       }
-      const double alpha = kAlphaPerLook / std::max(1.0, rivals);
+      constexpr double alpha = kAlphaPerComparison;
       bool decided = true;
       for (const Entry& entry : point.entries) {
         if (entry.sample.role == Role::placebo || entry.failed) {
@@ -978,7 +1146,7 @@ class Measurement {
       point.measuring = point.measuring && !decided;
     }
     for (const auto& [candidate, low] : closest) {
-      if (candidate->is_default || candidate->keep || candidate->raced || !(low > kRaceMargin)) {
+      if (!race || candidate->is_default || candidate->keep || candidate->raced || !(low > kRaceMargin)) {
         continue;
       }
       candidate->raced = true;
@@ -1017,8 +1185,7 @@ class Measurement {
           }
         }
       }
-      const std::uint64_t point_bits =
-          discarded_share(samples) > limits.discarded_share ? bit(Dirty::discarded_rounds) : 0;
+      const std::uint64_t point_bits = discard_bits(samples, limits);
       for (Entry& entry : point.entries) {
         emit(entry, point_bits, limits);
       }
@@ -1039,6 +1206,9 @@ class Measurement {
     }
     if (plausible(sample.median_ns)) {
       sample.dirty_mask = dirty_bits(sample, limits) | point_bits;
+      if (!(sample.median_ns >= limits.roofline * entry.floor_ns)) {
+        sample.dirty_mask |= bit(Dirty::implausible);
+      }
       run_.samples.push_back(std::move(sample));
       return;
     }
@@ -1068,22 +1238,61 @@ class Measurement {
     std::vector<Point> points;
     reserved_ns_ = 0;
     for (const Rows m : off_grid(largest, rows_, kHeldOutPoints, random_)) {
-      if (!fits_held_out(m)) {
+      if (!fits(m, 1)) {
         break;
       }
       open(points, m, Role::held_out);
     }
-    time_rounds(points, kLooks.front());
+    time_rounds(points, 0, kLooks.front());
     finish(points, false);
   }
 
-  bool fits_held_out(Rows m) const {
+  // Whether another row count can have its first look within that share of the budget.
+  bool fits(Rows m, double share) const {
     double round = 0;
     for (const Candidate& candidate : candidates_) {
       const bool skipped = candidate.out || candidate.raced || !not_started(candidate, m).empty();
       round += skipped ? 0 : std::max(expected_ns(candidate, m), backend_.min_round_ns());
     }
-    return kLooks.front() * round + reserved_ns_ <= left_ns(1);
+    return kLooks.front() * round + reserved_ns_ <= left_ns(share);
+  }
+
+  // Adds row counts where the plan crosses from one arm to another, each in the widest gap that the crossover's bounds
+  // leave, as long as it matters and the budget has room.
+  void refine(std::vector<Point>& points) {
+    for (int level = 0; level < kRefinements; ++level) {
+      reserved_ns_ = 0;
+      std::vector<Point> fresh;
+      for (const Rows m : crossover_gaps(so_far(points), rows_)) {
+        if (fits(m, kGridShare)) {
+          open(fresh, m, Role::grid);
+        }
+      }
+      if (fresh.empty()) {
+        return;
+      }
+      for (const Point& point : fresh) {
+        rows_.insert(std::upper_bound(rows_.begin(), rows_.end(), point.m), point.m);
+      }
+      time_rounds(fresh, 0, kLooks.front(), false);
+      std::move(fresh.begin(), fresh.end(), std::back_inserter(points));
+    }
+  }
+
+  // The run as it would be stored now, without its attempts.
+  Run so_far(const std::vector<Point>& points) const {
+    Run run = run_;
+    run.id.bytes.back() = 1;  // any id: a verdict on one run
+    for (const Point& point : points) {
+      for (const Entry& entry : point.entries) {
+        if (!entry.failed && entry.sample.role == Role::grid && plausible(median_ns(entry.sample))) {
+          run.samples.push_back(entry.sample);
+          run.samples.back().median_ns = median_ns(entry.sample);
+          run.samples.back().mad_ns = mad_ns(entry.sample);
+        }
+      }
+    }
+    return run;
   }
 
   void report(const char* stage, const std::string& detail) {
@@ -1106,6 +1315,7 @@ class Measurement {
   const Selection* const selection_;
   const std::int64_t begin_ns_;
   const double budget_ns_;
+  Watch watch_;
   Run run_;
   std::vector<Rows> rows_;
   Random random_{0};
@@ -1114,6 +1324,7 @@ class Measurement {
   double gate_launch_ns_ = 0;
   double reserved_ns_ = 0;  // promised to points that are open, until the first look
   std::uint32_t round_number_ = 0;
+  int given_up_ = 0;  // rounds in a row that stayed discarded
   std::size_t cursor_ = 0, copies_ = 1;
   std::optional<std::int64_t> reported_ns_;
   // Released in the reverse order: what arms derived goes before the weights, and all before the workspace.

@@ -105,6 +105,11 @@ class CudaBackend final : public Backend {
     environment_[std::string(environment_field::driver)] =
         driver_name.empty() ? "cuda " + cuda_version(driver) : driver_name;
     environment_[std::string(environment_field::cuda)] = cuda_version(runtime);
+    // Two transfers a clock: double data rate, as for every memory of a CUDA device so far.
+    int memory_khz = 0, bus_bits = 0;
+    check(cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, ordinal), "reading the memory clock");
+    check(cudaDeviceGetAttribute(&bus_bits, cudaDevAttrGlobalMemoryBusWidth, ordinal), "reading the memory bus width");
+    peak_bytes_per_second_ = 2e3 * memory_khz * bus_bits / 8;
     environment_[std::string(environment_field::cublaslt)] = std::to_string(cublasLtGetVersion());
   }
 
@@ -136,12 +141,23 @@ class CudaBackend final : public Backend {
 
   Timing time(Batch& batch) override {
     const cuda::CurrentDevice current(ordinal_);
-    return time_on_stream(dynamic_cast<CudaBatch&>(batch), true);
+    Timing timing = time_on_stream(dynamic_cast<CudaBatch&>(batch), true);
+    // What the device says of its clock holds for a while; asking after every batch would leave it idle in between.
+    const std::int64_t now = now_ns();
+    if (now - flags_read_ns_ >= kFlagsPeriodNs) {
+      flags_ = nvml_.round_flags();
+      flags_read_ns_ = now_ns();
+    }
+    timing.flags = flags_;
+    return timing;
   }
 
   // Events resolve half a microsecond: 0.1% of this.
   double min_round_ns() const override { return 500e3; }
   CleanLimits limits() const override { return {}; }
+  double peak_bytes_per_second() const override { return peak_bytes_per_second_; }
+  bool is_shared() const override { return true; }
+  bool reads_clock() const override { return true; }
   std::string gpu_uuid() const override { return nvml_.uuid(); }
   std::int64_t now_ns() override {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -202,9 +218,14 @@ class CudaBackend final : public Backend {
     return timing;
   }
 
+  static constexpr std::int64_t kFlagsPeriodNs = 20'000'000;
+
   const int ordinal_;
   Device device_;
   Environment environment_;
+  double peak_bytes_per_second_ = 0;
+  std::uint32_t flags_ = 0;
+  std::int64_t flags_read_ns_ = 0;
   cuda::OwnedStream stream_;
   cuda::OwnedEvent begin_, end_;
   cuda::SmClock clock_;

@@ -3,9 +3,12 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
+
+#include "crossover/dispatch/evidence.hpp"
 
 namespace crossover::cuda {
 namespace {
@@ -23,6 +26,13 @@ struct ProcessInfo {
   unsigned long long used_memory;
   unsigned gpu_instance, compute_instance;
 };
+struct ViolationTime {
+  unsigned long long reference_us, violation_ns;
+};
+constexpr int kPolicyThermal = 1;
+// Clock event reasons.
+constexpr unsigned long long kGpuIdle = 0x1, kSwPowerCap = 0x4, kHwSlowdown = 0x8, kSwThermal = 0x20, kHwThermal = 0x40,
+                             kHwPowerBrake = 0x80;
 constexpr int kClockSm = 1, kClockMemory = 2;
 constexpr int kTemperatureGpu = 0;
 constexpr int kFeatureEnabled = 1;
@@ -38,6 +48,7 @@ using TwoNumbers = Return (*)(DeviceHandle, unsigned*, unsigned*);
 using Wide = Return (*)(DeviceHandle, unsigned long long*);
 using EccErrors = Return (*)(DeviceHandle, int, int, unsigned long long*);
 using UtilizationRates = Return (*)(DeviceHandle, Utilization*);
+using Violations = Return (*)(DeviceHandle, int, ViolationTime*);
 using Processes = Return (*)(DeviceHandle, unsigned*, ProcessInfo*);
 
 }  // namespace
@@ -117,37 +128,62 @@ Conditions Nvml::conditions() {
       read != nullptr && read(device_, kEccUncorrected, kEccVolatile, &errors) == kSuccess) {
     now["ecc_uncorrected"] = std::to_string(errors);
   }
-  unsigned long long reasons = 0;
-  auto read_reasons = find<Wide>("nvmlDeviceGetCurrentClocksEventReasons");
-  if (read_reasons == nullptr) read_reasons = find<Wide>("nvmlDeviceGetCurrentClocksThrottleReasons");  // older name
-  if (read_reasons != nullptr && read_reasons(device_, &reasons) == kSuccess) {
+  if (const auto reasons = event_reasons()) {
     char text[32];
-    std::snprintf(text, sizeof(text), "0x%llx", reasons);
+    std::snprintf(text, sizeof(text), "0x%llx", *reasons);
     now["clock_event_reasons"] = text;
+  }
+  ViolationTime thermal{};
+  if (const auto read = find<Violations>("nvmlDeviceGetViolationStatus");
+      read != nullptr && read(device_, kPolicyThermal, &thermal) == kSuccess) {
+    now["thermal_slowdown_ns"] = std::to_string(thermal.violation_ns);
   }
   Utilization utilization{};
   if (const auto read = find<UtilizationRates>("nvmlDeviceGetUtilizationRates");
       read != nullptr && read(device_, &utilization) == kSuccess) {
     now["utilization_percent"] = std::to_string(utilization.gpu);
   }
-  if (const auto read = find<Processes>("nvmlDeviceGetComputeRunningProcesses_v3"); read != nullptr) {
-    std::array<ProcessInfo, 64> processes{};
-    unsigned count = processes.size();
-    const Return result = read(device_, &count, processes.data());
-    if (result == kSuccess || result == kInsufficientSize) {
-      // In a container NVML may not see even this process: then others cannot be told from none.
-      unsigned others = count;
-      bool self = false;
-      for (unsigned i = 0; i < count && result == kSuccess; ++i) {
-        if (processes[i].pid == static_cast<unsigned>(getpid())) {
-          self = true;
-          --others;
-        }
-      }
-      if (self || others > 0) now["other_processes"] = std::to_string(others);
-    }
-  }
+  read_processes(now);
   return now;
+}
+
+// This process holds a context on the device, so NVML lists it where it sees it by the number that it has here. Where
+// it does not (a container that numbers processes on its own), one of those that are listed may be this one: then all
+// but one are surely others, and one alone says nothing.
+void Nvml::read_processes(Conditions& now) const {
+  const auto read = find<Processes>("nvmlDeviceGetComputeRunningProcesses_v3");
+  if (read == nullptr) return;
+  std::array<ProcessInfo, 64> processes{};
+  unsigned count = processes.size();
+  const Return result = read(device_, &count, processes.data());
+  if (result == kInsufficientSize) {
+    now["other_processes"] = std::to_string(count - 1);
+    return;
+  }
+  if (result != kSuccess) return;
+  const auto self = std::find_if(processes.begin(), processes.begin() + count, [](const ProcessInfo& process) {
+    return process.pid == static_cast<unsigned>(getpid());
+  });
+  if (self != processes.begin() + count || count > 1) now["other_processes"] = std::to_string(count - 1);
+}
+
+std::optional<unsigned long long> Nvml::event_reasons() const {
+  unsigned long long reasons = 0;
+  auto read = find<Wide>("nvmlDeviceGetCurrentClocksEventReasons");
+  if (read == nullptr) read = find<Wide>("nvmlDeviceGetCurrentClocksThrottleReasons");  // its older name
+  if (read == nullptr || device_ == nullptr || read(device_, &reasons) != kSuccess) return std::nullopt;
+  return reasons;
+}
+
+std::uint32_t Nvml::round_flags() {
+  const std::lock_guard lock(mutex_);
+  const auto reasons = event_reasons();
+  if (!reasons) return 0;
+  std::uint32_t flags = 0;
+  if ((*reasons & (kHwSlowdown | kSwThermal | kHwThermal | kHwPowerBrake)) != 0) flags |= kDiscarded | kThrottled;
+  if ((*reasons & kSwPowerCap) != 0) flags |= kPowerCapped;
+  if ((*reasons & kGpuIdle) != 0) flags |= kDeviceIdle;
+  return flags;
 }
 
 }  // namespace crossover::cuda

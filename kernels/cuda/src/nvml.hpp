@@ -2,7 +2,9 @@
 // What NVML says of a device. The library is looked for at run time: a build needs no driver, and a host without it
 // only knows less.
 
+#include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "crossover/dispatch/problem.hpp"
@@ -21,10 +23,15 @@ class Nvml {
   std::string uuid() const;              // empty: unknown
   // What could be read now; thread-safe.
   Conditions conditions();
+  // Bits of Round::flags that the device's clock event reasons mean now; 0 where they cannot be read. Thread-safe.
+  std::uint32_t round_flags();
 
  private:
   template <typename Function>
   Function find(const char* name) const;
+  // The mutex is held.
+  std::optional<unsigned long long> event_reasons() const;
+  void read_processes(Conditions& now) const;
 
   std::mutex mutex_;
   void* library_ = nullptr;

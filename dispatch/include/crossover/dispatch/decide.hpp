@@ -13,8 +13,9 @@
 
 namespace crossover {
 
-// The rule this build applies. Raised whenever decide() may give another answer for the same evidence.
-inline constexpr int kRule = 1;
+// The rule this build applies. Raised whenever decide() may give another answer for the same evidence; the rules
+// before it can still be applied, so that what was stored can be verified.
+inline constexpr int kRule = 2;
 
 // What the caller allows. Filters only: never a reason to measure again.
 struct Policy {
@@ -89,6 +90,9 @@ Ratio compare(std::span<const double> a_over_b, double alpha);
 std::vector<double> paired_ratios(const Sample& a, const Sample& b);
 // Per look of the protocol (MEASURING.md): four looks at 0.0125.
 inline constexpr double kAlphaPerLook = 0.0125;
+// Of one comparison at a look: shared among eight rivals, whether there are fewer or more, so that an arm more or less
+// never changes what is known of two others.
+inline constexpr double kAlphaPerComparison = kAlphaPerLook / 8;
 inline constexpr double kTieBand = 0.01;
 
 // What is known at one row count, best first.
@@ -103,9 +107,9 @@ struct Standing {
 
 // Pure functions of their arguments. `runs` must be loaded; dirty samples and the runs of other keys are ignored.
 // `incumbent`: an earlier verdict's segments; ties stay with them. `bounds`: compute crossover intervals
-// (milliseconds).
+// (milliseconds). `rule`: 1…kRule.
 Verdict decide(const EvidenceKey& key, std::span<const Run> runs, const Policy& policy,
-               std::span<const Segment> incumbent = {}, bool bounds = true);
+               std::span<const Segment> incumbent = {}, bool bounds = true, int rule = kRule);
 // Standings at the measured row count nearest to `rows` from below (else the smallest).
 struct Standings {
   Rows m = 0;

@@ -16,7 +16,7 @@
 namespace crossover {
 
 // The measuring protocol this build writes, and the oldest whose runs it still believes.
-inline constexpr int kProtocol = 1;
+inline constexpr int kProtocol = 2;
 inline constexpr int kMinProtocol = 1;
 
 enum class Role : std::uint8_t { grid, placebo, held_out };
@@ -39,20 +39,25 @@ enum class Dirty : std::uint64_t {
   clock_moved = 1u << 6,
   contended = 1u << 7,  // other work on the device
   placebo = 1u << 8,    // the A/A comparison of the run came out different
-  hardware = 1u << 9,   // ECC, Xid, temperature
+  hardware = 1u << 9,   // an uncorrected ECC error
 };
 std::vector<std::string> dirty_reasons(std::uint64_t mask);  // names of the bits; unknown ones as "bit 17"
 
 // One timed round of one sample.
 struct Round {
   std::uint32_t number = 0;  // the run's round; samples of one run with the same number were taken together
-  std::uint32_t flags = 0;   // kDiscarded | …
+  std::uint32_t flags = 0;   // kDiscarded and what the back end saw
   double total_ns = 0;       // all launches of the round
   double sm_clock_mhz = 0;   // 0: unknown
   bool operator==(const Round&) const = default;
 };
+// Bits of Round::flags. Never renumbered; readers ignore those that they do not know.
 inline constexpr std::uint32_t kDiscarded = 1;  // not part of any statistic
-bool counts(const Round& round) noexcept;       // part of the statistics: not discarded, and finite
+inline constexpr std::uint32_t kThrottled = 2;  // the hardware slowed its clock to protect itself: why it is discarded
+inline constexpr std::uint32_t kClockStep = 4;  // far off the clock of the sample's other rounds: why it is discarded
+inline constexpr std::uint32_t kPowerCapped = 8;  // at the power limit; no fault
+inline constexpr std::uint32_t kDeviceIdle = 16;  // the device called itself idle just after; no fault
+bool counts(const Round& round) noexcept;         // part of the statistics: not discarded, and finite
 
 struct Sample {
   Rows m = 0;

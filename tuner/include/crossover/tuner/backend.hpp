@@ -30,7 +30,7 @@ struct Timing {
   Status status;            // of the first launch that failed
   double total_ns = 0;      // all launches of the batch
   double sm_clock_mhz = 0;  // 0: unknown
-  bool discard = false;     // the back end saw a reason not to believe this round
+  std::uint32_t flags = 0;  // of Round::flags, what the back end saw; kDiscarded where it does not believe this round
 };
 
 // Limits beyond which a sample or a run is dirty. They belong to the back end: what is noise on a GPU is quiet on a VM.
@@ -40,6 +40,11 @@ struct CleanLimits {
   double outlier_share = 0.25;
   double discarded_share = 0.30;
   double placebo_median = 0.003;  // |median ratio - 1| of the A/A comparison
+  double clock_step = 0.20;       // of the median clock of a sample's rounds: one that is further off is discarded
+  double clock_spread = 0.20;     // p95 - p5 of all rounds' clocks, each over the median of its sample
+  double utilisation = 0.10;      // of the device by others, before anything is launched
+  double roofline = 0.9;          // of the least time that the bytes of a cold launch need; below it a time is a fault
+  double thermal_share = 0.01;    // of the run's duration under thermal slowdown
 };
 
 class Backend : public Machine {
@@ -54,6 +59,12 @@ class Backend : public Machine {
   virtual Timing time(Batch& batch) = 0;
   virtual double min_round_ns() const = 0;  // how long a round must last for the clock's resolution not to matter
   virtual CleanLimits limits() const = 0;
+  // The most that device memory delivers; 0: unknown.
+  virtual double peak_bytes_per_second() const { return 0; }
+  // Whether others can work on the device unseen: conditions() must then say what they do, or the run says that nobody
+  // knows.
+  virtual bool is_shared() const { return false; }
+  virtual bool reads_clock() const { return false; }  // Timing::sm_clock_mhz is set; a run then waits until it settles
   virtual std::string gpu_uuid() const { return {}; }
   virtual std::int64_t now_ns() = 0;  // monotonic
   virtual std::int64_t unix_time_us() = 0;

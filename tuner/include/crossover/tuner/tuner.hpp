@@ -25,6 +25,8 @@ struct TuneOptions {
   std::optional<LaunchMode> launch_mode;  // default: the machine's first
   std::uint64_t seed = 0;                 // 0: from the process and the clock
   std::vector<std::string> keep_arms;     // names or families that are measured however slow they are
+  // Off: one arm after the other instead of rounds, to see what drift makes of a comparison. Such a run is no evidence.
+  bool interleaved = true;
 };
 
 // For progress on a terminal. Called from the tuning thread, at most ten times a second.

@@ -342,28 +342,46 @@ std::vector<Point> judge_all(const Table& table, std::span<const Segment> incumb
   return points;
 }
 
+// Where B takes over from A between two neighbouring row counts, at each of which its own arm is served: where the
+// ratio of their times, taken to be a straight line, is 1; just above the lower one where B is no slower even there (A
+// stayed because nothing beats it beyond noise); the upper one where B is no faster at it.
+Rows between(const Table& table, Rows lower, Rows upper, const std::string& a, const std::string& b, int rule) {
+  const auto ratio_at = [&](Rows m) {
+    const Cells& cells = table.points.at(m);
+    if (!cells.contains(a) || !cells.contains(b)) return 1.0;
+    return ratio_of(cells.at(a), cells.at(b), alpha_among(cells, rule)).median;
+  };
+  const double low = ratio_at(lower), high = ratio_at(upper);
+  if (!(high > 1)) return upper;
+  if (!(low < 1)) return lower + 1;
+  const double distance = (1 - low) / (high - low) * static_cast<double>(upper - lower);
+  return std::clamp(lower + static_cast<Rows>(std::ceil(distance)), lower + 1, upper);
+}
+
 // The plan that serves plan[i] at points[i]; none where it passes through a point at which its arm was never measured.
 std::vector<Segment> segments_from(const Table& table, const std::vector<Point>& points,
-                                   const std::vector<std::string>& plan) {
+                                   const std::vector<std::string>& plan, int rule) {
   std::vector<Segment> segments;
   for (std::size_t i = 0; i < points.size(); ++i) {
     // One arm for every row count that lacks a sample somewhere is no answer.
     if (!points[i].loss.contains(plan[i])) return {};
-    if (segments.empty() || segments.back().arm != plan[i])
-      segments.push_back({.from = segments.empty() ? 1 : points[i].m,
-                          .to = points[i].m,
-                          .arm = plan[i],
-                          .config = table.config.at(plan[i])});
-    segments.back().to = i + 1 < points.size() ? points[i + 1].m - 1 : points[i].m;
+    if (segments.empty() || segments.back().arm != plan[i]) {
+      Rows from = segments.empty() ? 1 : points[i].m;
+      if (rule >= 2 && !segments.empty())
+        from = between(table, points[i - 1].m, points[i].m, plan[i - 1], plan[i], rule);
+      if (!segments.empty()) segments.back().to = from - 1;
+      segments.push_back({.from = from, .to = points[i].m, .arm = plan[i], .config = table.config.at(plan[i])});
+    }
+    segments.back().to = points[i].m;
   }
   return segments;
 }
 
-std::vector<Segment> segments_of(const Table& table, const std::vector<Point>& points, bool one_arm) {
+std::vector<Segment> segments_of(const Table& table, const std::vector<Point>& points, bool one_arm, int rule) {
   std::vector<std::string> arms;
   for (const auto& [arm, config] : table.config) arms.push_back(arm);
   if (arms.empty() || points.empty()) return {};
-  return segments_from(table, points, least_loss(points, arms, one_arm));
+  return segments_from(table, points, least_loss(points, arms, one_arm), rule);
 }
 
 std::uint64_t seed_from(const std::vector<Id>& ids) {
@@ -539,7 +557,7 @@ std::vector<Segment> kept_incumbent(const Table& table, const std::vector<Point>
     max = std::max(max, loss);
   }
   if (!differs || !(sum < kAgreeMean * static_cast<double>(points.size())) || !(max < kAgreeMax)) return {};
-  return segments_from(table, points, plan);
+  return segments_from(table, points, plan, rule);
 }
 
 // Whether the process knows that nobody else used the device while it measured, as far as its device tells.
@@ -581,8 +599,8 @@ void set_status(Verdict& verdict, const Table& table, const std::vector<Point>& 
       continue;
     }
     const Table own_table = tabulate(own, verdict.policy, Role::grid);
-    const std::vector<Segment> own_segments =
-        segments_of(own_table, judge_all(own_table, verdict.incumbent, verdict.rule), verdict.policy.batch_invariant);
+    const std::vector<Segment> own_segments = segments_of(
+        own_table, judge_all(own_table, verdict.incumbent, verdict.rule), verdict.policy.batch_invariant, verdict.rule);
     if (!own_segments.empty() && agrees(table, verdict.segments, own_table, own_segments, verdict.rule)) ++agreeing;
   }
   if (unseeing > 0 && agreeing < 2) {
@@ -691,7 +709,7 @@ Verdict decide(const EvidenceKey& key, std::span<const Run> runs, const Policy& 
   verdict.run_ids.erase(std::unique(verdict.run_ids.begin(), verdict.run_ids.end()), verdict.run_ids.end());
 
   const std::vector<Point> points = judge_all(table, incumbent, rule);
-  verdict.segments = segments_of(table, points, policy.batch_invariant);
+  verdict.segments = segments_of(table, points, policy.batch_invariant, rule);
   if (rule >= 2 && !incumbent.empty() && !policy.batch_invariant) {
     std::vector<Segment> kept = kept_incumbent(table, points, incumbent, verdict.segments, rule);
     if (!kept.empty()) verdict.segments = std::move(kept);

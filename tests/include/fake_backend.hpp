@@ -344,7 +344,7 @@ class FakeOperation final : public Operation {
 
 class FakeBackend final : public Backend {
  public:
-  explicit FakeBackend(std::shared_ptr<World> shared) : world(std::move(shared)) {}
+  explicit FakeBackend(std::shared_ptr<World> a_world) : world(std::move(a_world)) {}
 
   std::shared_ptr<World> world;
   Device own_device{"fake", "Synthetic 1", "1.0", 8, 1 << 20, 16};
@@ -355,6 +355,11 @@ class FakeBackend final : public Backend {
   CleanLimits clean_limits;
   double round_ns = 200e3;
   std::string uuid;
+  bool shared = false, has_clock = false;
+  double peak = 0;                                 // bytes per second
+  double eager_overhead_ns = 0;                    // of each launch that is not in a graph
+  std::function<void(Conditions&)> on_conditions;  // changes what is read
+  int conditions_read = 0;
   // What time() reports instead of the truth, and whether it discards; called once per batch.
   std::function<void(const Timed&, Timing&)> tamper;
   std::function<void(const Timed&)> on_batch;  // may throw
@@ -363,23 +368,32 @@ class FakeBackend final : public Backend {
 
   const Device& device() const override { return own_device; }
   Environment environment() const override { return own_environment; }
-  Conditions conditions() override { return own_conditions; }
+  Conditions conditions() override {
+    ++conditions_read;
+    Conditions now = own_conditions;
+    if (on_conditions) on_conditions(now);
+    return now;
+  }
+  double peak_bytes_per_second() const override { return peak; }
+  bool is_shared() const override { return shared; }
+  bool reads_clock() const override { return has_clock; }
   std::span<const LaunchMode> launch_modes() const override { return modes; }
   Memory& memory() override { return world->memory; }
   std::size_t cold_pool_bytes() override { return pool_bytes; }
   Timing run(const Launch& launch) override {
     runs.push_back(describe({&launch, 1}));
-    return launch_all({&launch, 1});
+    return launch_all({&launch, 1}, eager_overhead_ns);
   }
-  std::unique_ptr<Batch> batch(LaunchMode, std::vector<Launch> launches) override {
+  std::unique_ptr<Batch> batch(LaunchMode mode, std::vector<Launch> launches) override {
     if (on_batch) on_batch(describe(launches));
-    return std::make_unique<FakeBatch>(std::move(launches));
+    return std::make_unique<FakeBatch>(std::move(launches), mode);
   }
   Timing time(Batch& batch) override {
     const std::vector<Launch>& launches = dynamic_cast<FakeBatch&>(batch).launches;
     times.push_back(describe(launches));
     times.back().batch = &batch;
-    Timing timing = launch_all(launches);
+    const bool eager = dynamic_cast<FakeBatch&>(batch).mode == LaunchMode::eager;
+    Timing timing = launch_all(launches, eager ? eager_overhead_ns : 0);
     if (tamper) tamper(times.back(), timing);
     return timing;
   }
@@ -395,8 +409,9 @@ class FakeBackend final : public Backend {
 
  private:
   struct FakeBatch final : Batch {
-    explicit FakeBatch(std::vector<Launch> list) : launches(std::move(list)) {}
+    FakeBatch(std::vector<Launch> list, LaunchMode how) : launches(std::move(list)), mode(how) {}
     std::vector<Launch> launches;
+    LaunchMode mode;
   };
   static Timed describe(std::span<const Launch> launches) {
     Timed timed;
@@ -416,12 +431,13 @@ class FakeBackend final : public Backend {
     timed.copies_match = weights.size() == pairs.size() && inputs.size() == pairs.size();
     return timed;
   }
-  Timing launch_all(std::span<const Launch> launches) {
+  Timing launch_all(std::span<const Launch> launches, double overhead_ns) {
     Timing timing;
     const std::int64_t begin = world->now_ns;
     for (const Launch& launch : launches) {
       timing.status = launch.prepared->launch(launch.arguments, launch.rows, launch.workspace, {});
       if (!timing.status.ok()) break;
+      world->advance(overhead_ns);
     }
     timing.total_ns = static_cast<double>(world->now_ns - begin);
     return timing;

@@ -160,7 +160,26 @@ TEST_F(Tune, PendingServesWhatWasRecorded) {
   const Json shown = run({"audit", "show", verdicts[0]["id"], "--db", database_, "--json"}).json();
   ASSERT_FALSE(shown["measurements"].empty());
   for (const Json& each : shown["measurements"]) EXPECT_EQ(each["m"], 1) << "as many rows as were asked for";
+  // One process has measured it: the next one confirms it, or finds that it cannot and puts it off.
+  const Json again = tune({"--pending", "--budget", "1s"}).json()["verdicts"];
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_NE(again[0]["status"], "provisional");
   EXPECT_EQ(tune({"--pending"}).json()["verdicts"], Json::array());
+}
+
+TEST_F(Tune, ThoroughMeasuresInThreeProcesses) {
+  const Output output = tune({"--shape", "64,128", "--max-rows", "2", "--budget", "1500ms", "--thorough"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  const Json verdicts = output.json()["verdicts"];  // one document, of the last process
+  ASSERT_EQ(verdicts.size(), 1u);
+  EXPECT_NE(verdicts[0]["status"], "provisional");
+  const Json shown = run({"audit", "show", verdicts[0]["id"], "--db", database_, "--json"}).json();
+  std::set<std::string> processes;
+  for (const Json& each : shown["runs"]) processes.insert(each["process"]);
+  EXPECT_EQ(processes.size(), 3u) << shown["runs"];
+  const Output impossible = tune({"--shape", "64,128", "--launch", "graph", "--thorough"});
+  EXPECT_EQ(impossible.code, 2);
+  EXPECT_EQ(std::count(impossible.err.begin(), impossible.err.end(), '\n'), 1) << impossible.err;
 }
 
 TEST_F(Tune, PendingServesWhatItCanAndNamesTheRest) {

@@ -251,6 +251,41 @@ TEST(TunerMiss, AFailureIsCountedAndTheErrorIsReported) {
   EXPECT_EQ(requests[0].not_before_us, bench.world->unix_us + 600'000'000);
 }
 
+TEST(TunerMiss, EveryFailureInARowWaitsLongerAndASuccessForgetsThem) {
+  TunedBench bench(crossing());
+  Tuner tuner = bench.tuner();
+  tuner.record(bench.miss());
+  bench.operation.on_workload = [] { throw DeviceError("gone"); };
+  for (const std::int64_t seconds : {600, 3600, 86'400, 86'400}) {
+    EXPECT_THROW(tuner.tune(bench.miss()), DeviceError);
+    ASSERT_THAT(bench.store->requests(), SizeIs(1));
+    EXPECT_EQ(bench.store->requests()[0].not_before_us, bench.world->unix_us + seconds * 1'000'000);
+  }
+  bench.operation.on_workload = {};
+  tuner.tune(bench.miss());
+  EXPECT_THAT(bench.store->requests(), IsEmpty());
+}
+
+TEST(Tuner, AnInconclusiveTuningIsToBeTriedAgainLaterEachTime) {
+  TunedBench bench(crossing());
+  bench.backend.tamper = [](const Timed&, Timing& timing) { timing.flags = kDiscarded; };
+  bench.options.max_rows = 4;
+  Tuner tuner = bench.tuner();
+  int fails = 0;
+  for (const std::int64_t seconds : {600, 3600, 86'400}) {
+    EXPECT_EQ(tuner.tune(bench.operation, bench.operation.problem()).verdict.status, VerdictStatus::inconclusive);
+    const std::vector<Request> requests = bench.store->requests();
+    ASSERT_THAT(requests, SizeIs(1));
+    EXPECT_TRUE(requests[0].low_priority);
+    EXPECT_EQ(requests[0].fails, ++fails);
+    EXPECT_EQ(requests[0].not_before_us, bench.world->unix_us + seconds * 1'000'000);
+    EXPECT_THAT(requests[0].reason, HasSubstr("inconclusive"));
+  }
+  bench.backend.tamper = {};
+  EXPECT_EQ(tuner.tune(bench.operation, bench.operation.problem()).verdict.status, VerdictStatus::provisional);
+  EXPECT_THAT(bench.store->requests(), IsEmpty());
+}
+
 TEST(TunerMiss, RefusesWhatItCannotMeasure) {
   TunedBench bench(crossing());
   Tuner tuner = bench.tuner();

@@ -1,10 +1,16 @@
 // crossover tune: measures problems, stores each as it is done, and prints what came out.
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <exception>
+#include <iterator>
 #include <new>
 #include <set>
 
@@ -107,11 +113,63 @@ void require_writable(Runtime& runtime) {
   runtime.store().require_writable();
 }
 
-// A request is served by a tuning that went as far, however it came about.
-void serve_request(Store& store, const EvidenceKey& key, Rows max_rows) {
-  for (const Request& request : store.requests()) {
-    if (request.key == key && request.max_m <= max_rows) store.served(key);
+// What is stored for this device and ought to be confirmed or measured again: stale, or measured by one process only.
+// What has a request of its own is left out. In the order in which it was first measured.
+std::vector<Task> unsettled_tasks(Runtime& runtime) {
+  Store& store = runtime.store();
+  std::set<EvidenceKey> seen;
+  for (const Request& request : store.requests()) seen.insert(request.key);
+  std::vector<Task> tasks;
+  for (const Run& run : store.all_runs()) {
+    const EvidenceKey key{run.device, run.problem, run.regime};
+    if (key.device != runtime.backend().device() || !seen.insert(key).second || key.regime.fill != Regime{}.fill) {
+      continue;
+    }
+    Task task;
+    try {
+      task.operation = &Runtime::operation(key.problem.operation);
+      task.problem = task.operation->normalise(key.problem);
+    } catch (const InvalidArgument&) {
+      continue;  // of another build, which can measure it
+    }
+    const Current now = runtime.dispatcher().current(*task.operation, task.problem);
+    const Resolution resolution = resolve(now, store, task.problem, key.regime, Policy{}, Overrides{});
+    std::set<Id> processes;
+    Rows largest = 0;
+    for (const Run& each : resolution.runs) {
+      processes.insert(each.process_uuid);
+      for (const Sample& sample : each.samples) largest = std::max(largest, sample.m);
+    }
+    if (!resolution.wants_tuning || largest < 1 || (resolution.stale.empty() && processes.size() > 1)) continue;
+    task.options.max_rows = largest;
+    task.options.l2 = key.regime.l2;
+    task.options.launch_mode = key.regime.launch_mode;
+    tasks.push_back(std::move(task));
   }
+  return tasks;
+}
+
+// Measures in `count` processes of their own before this one does. The code to exit with where one failed; it has said
+// why. Called before anything opens a device or a file: a child goes on from here as the program would, and prints
+// nothing.
+std::optional<int> measure_in_children(int count) {
+  for (int i = 0; i < count; ++i) {
+    const pid_t child = ::fork();
+    if (child < 0) throw Failure("a process of its own for a thorough tuning cannot be made");
+    if (child == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+      const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+      if (nowhere < 0 || ::dup2(nowhere, STDOUT_FILENO) < 0) ::_exit(kFailed);
+      return std::nullopt;
+    }
+    int state = 0;
+    while (::waitpid(child, &state, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFSIGNALED(state))
+      throw Failure(fmt::format("a process of the tuning was ended by signal {}", WTERMSIG(state)));
+    if (WEXITSTATUS(state) != kDone) return WEXITSTATUS(state);
+  }
+  return std::nullopt;
 }
 
 // The verdict for the policy that was asked for, and the evidence it was decided from.
@@ -181,7 +239,8 @@ int run_tune(const Arguments& arguments) {
   Described described("Options");
   described.add_options()("shapes", po::value<std::string>()->value_name("FILE"),
                           "a CSV file of problems: lines N,K, or columns N and K that a header names")(
-      "pending", "the problems that CROSSOVER_ON_MISS=record and earlier lookups left");
+      "pending",
+      "what lookups asked for and did not get, and what is stored but stale or measured by one process only");
   add_problem_options(described);
   add_tuning_options(described);
   add_policy_options(described);
@@ -209,6 +268,11 @@ int run_tune(const Arguments& arguments) {
     }
   }
   TuneOptions tuning = options->tuning();
+  if (tuning.thorough && !pending) {  // what is pending is confirmed by the next process that serves it
+    constexpr int kProcesses = 3;
+    tuning.budget /= kProcesses;
+    if (const auto code = measure_in_children(kProcesses - 1)) return *code;
+  }
   std::vector<Task> tasks;
   if (file) tasks = shape_tasks(*options, *file);
   if (single) tasks.push_back({&options->operation(), options->operation().normalise(*single), {}, {}, {}});
@@ -225,7 +289,11 @@ int run_tune(const Arguments& arguments) {
   if (!pending) tuning.launch_mode = target.regime(*options).launch_mode;
   require_writable(*runtime);
   std::size_t left = 0, waiting = 0;  // requests that could not be served
-  if (pending) tasks = pending_tasks(*runtime, left, waiting);
+  if (pending) {
+    tasks = pending_tasks(*runtime, left, waiting);
+    std::vector<Task> unsettled = unsettled_tasks(*runtime);
+    std::move(unsettled.begin(), unsettled.end(), std::back_inserter(tasks));
+  }
   std::vector<Policy> policies;
   for (Task& task : tasks) {
     const ArmSet arms = runtime->dispatcher().current(*task.operation, task.problem).arm_set;
@@ -257,11 +325,7 @@ int run_tune(const Arguments& arguments) {
       // A table at a time for people, who wait; programs get one document at the end.
       const bool first = document.json["verdicts"].size() == 1;
       if (format != Format::json) write_output((first ? "" : "\n") + render(part, format));
-      if (!result.not_stored.empty()) {
-        not_stored.push_back(result.not_stored);
-      } else {
-        serve_request(runtime->store(), result.verdict.key, task.options.max_rows);
-      }
+      if (!result.not_stored.empty()) not_stored.push_back(result.not_stored);
     } catch (const std::exception& error) {
       progress.clear();
       failure = std::current_exception();
@@ -269,12 +333,6 @@ int run_tune(const Arguments& arguments) {
         const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
         warn_left(task.problem, memory ? "out of memory" : error.what());
         ++left;
-        constexpr std::int64_t kRetryAfterUs = 600'000'000;  // ten minutes
-        try {
-          runtime->store().failed(*task.request, runtime->backend().unix_time_us() + kRetryAfterUs);
-        } catch (const StoreError& fault) {
-          warn(fault.what());  // the failure itself is what to report
-        }
       }
     }
   }

@@ -5,9 +5,43 @@
 
 namespace crossover::tuning {
 
+namespace {
+
+// `values` is not empty. The mean of the two in the middle where their number is even.
+double median_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+}  // namespace
+
 bool plausible(double time_ns) noexcept { return std::isfinite(time_ns) && time_ns > 0; }
 
-std::uint64_t dirty_bits(const Sample& sample, const CleanLimits& limits) {
+RoundSpeeds round_speeds(std::span<const Sample* const> samples) {
+  constexpr std::size_t kFewest = 3;
+  std::map<std::uint32_t, std::vector<double>> relative;
+  for (const Sample* sample : samples) {
+    const double median = median_ns(*sample);
+    if (!plausible(median)) {
+      continue;
+    }
+    for (const Round& round : sample->raw) {
+      if (counts(round)) {
+        relative[round.number].push_back(round.total_ns / sample->launches / median);
+      }
+    }
+  }
+  RoundSpeeds speeds;
+  for (auto& [number, times] : relative) {
+    if (times.size() >= kFewest) {
+      speeds[number] = median_of(times);
+    }
+  }
+  return speeds;
+}
+
+std::uint64_t dirty_bits(const Sample& sample, const CleanLimits& limits, const RoundSpeeds& speeds) {
   std::vector<double> times;
   std::uint64_t mask = 0;
   for (const Round& round : sample.raw) {
@@ -15,17 +49,22 @@ std::uint64_t dirty_bits(const Sample& sample, const CleanLimits& limits) {
       mask |= bit(Dirty::implausible);
     }
     if (counts(round)) {
-      times.push_back(round.total_ns / sample.launches);
+      const auto speed = speeds.find(round.number);
+      times.push_back(round.total_ns / sample.launches / (speed == speeds.end() ? 1 : speed->second));
     }
   }
   if (times.size() < static_cast<std::size_t>(kMinRounds)) {
     mask |= bit(Dirty::too_few_rounds);
   }
-  const double median = median_ns(sample);
-  const double mad = mad_ns(sample);
-  if (!plausible(median)) {
+  if (!plausible(median_ns(sample))) {
     return mask | bit(Dirty::implausible);
   }
+  const double median = median_of(times);
+  std::vector<double> distances;
+  for (const double time : times) {
+    distances.push_back(std::fabs(time - median));
+  }
+  const double mad = median_of(distances);
   if (!(mad / median <= limits.mad_over_median)) {
     mask |= bit(Dirty::noisy);
   }
@@ -78,10 +117,9 @@ std::uint64_t clock_bits(std::span<const Sample> samples, const CleanLimits& lim
     if (clocks.empty() || sample.role == Role::held_out) {
       continue;
     }
-    std::vector<double> sorted = clocks;
-    std::nth_element(sorted.begin(), sorted.begin() + std::ssize(sorted) / 2, sorted.end());
+    const double highest = *std::max_element(clocks.begin(), clocks.end());
     for (const double clock : clocks) {
-      relative.push_back(clock / sorted[sorted.size() / 2]);
+      relative.push_back(clock / highest);
     }
   }
   if (relative.empty()) {

@@ -46,7 +46,7 @@ constexpr double kSettleShare = 0.10;  // of the budget that waiting for the clo
 constexpr double kSettleMostNs = 3e9, kSettleLeastNs = 0.5e9, kSettleWindowNs = 0.25e9;
 constexpr double kSettled = 0.01;                                     // change of the clock between two windows
 constexpr double kIdlePatienceNs = 1.5e9, kIdlePatienceShare = 0.10;  // for the device to become idle
-constexpr int kRefinements = 4;                                       // row counts added to a crossover at most
+constexpr int kRefinements = 6;       // times that row counts are added, one to every crossover
 constexpr double kMemoryShare = 0.5;  // of the available bytes that copies and what arms derive from them may take
 
 std::string milliseconds(double ns) {
@@ -182,11 +182,14 @@ class Measurement {
       settle(points);
     }
     if (options_.interleaved) {
-      time_rounds(points, 0, kLooks.front());
-      if (selection_ == nullptr) {
-        refine(points);
+      int rounds = 0;
+      for (const int look : kLooks) {
+        time_rounds(points, rounds, look);
+        rounds = look;
+        if (selection_ == nullptr) {
+          refine(points, rounds);
+        }
       }
-      time_rounds(points, kLooks.front(), kLooks.back());
     } else {
       time_in_sequence(points);
     }
@@ -976,19 +979,26 @@ class Measurement {
     }
   }
 
-  // One arm after another, as most benchmarks do: what drift makes of the same arms. Never evidence.
+  // One arm after another over all row counts, as most benchmarks do: what drift makes of the same arms. No evidence.
   void time_in_sequence(std::vector<Point>& points) {
-    for (Point& point : points) {
-      const std::uint32_t first = round_number_;
-      for (Entry& entry : point.entries) {
-        round_number_ = first;
-        for (int round = 0; round < kLooks.back() && entry.alive && point.launches * entry.launch_ns <= left_ns(1);
-             ++round) {
+    std::size_t arms = 0;
+    for (const Point& point : points) {
+      arms = std::max(arms, point.entries.size());
+    }
+    const auto rounds = static_cast<std::uint32_t>(kLooks.back());
+    for (std::size_t arm = 0; arm < arms; ++arm) {
+      for (std::size_t i = 0; i < points.size(); ++i) {
+        if (arm >= points[i].entries.size()) {
+          continue;
+        }
+        Entry& entry = points[i].entries[arm];
+        round_number_ = static_cast<std::uint32_t>(i) * rounds;
+        for (std::uint32_t round = 0;
+             round < rounds && entry.alive && points[i].launches * entry.launch_ns <= left_ns(1); ++round) {
           ++round_number_;
-          time_entry(point, entry);
+          time_entry(points[i], entry);
         }
       }
-      round_number_ = first + kLooks.back();
     }
   }
 
@@ -1186,8 +1196,9 @@ class Measurement {
         }
       }
       const std::uint64_t point_bits = discard_bits(samples, limits);
+      const RoundSpeeds speeds = round_speeds(samples);
       for (Entry& entry : point.entries) {
-        emit(entry, point_bits, limits);
+        emit(entry, point_bits, speeds, limits);
       }
     }
     if (is_grid) {
@@ -1195,7 +1206,7 @@ class Measurement {
     }
   }
 
-  void emit(Entry& entry, std::uint64_t point_bits, const CleanLimits& limits) {
+  void emit(Entry& entry, std::uint64_t point_bits, const RoundSpeeds& speeds, const CleanLimits& limits) {
     Sample& sample = entry.sample;
     const bool placebo = sample.role == Role::placebo;
     sample.median_ns = median_ns(sample);
@@ -1205,7 +1216,7 @@ class Measurement {
       return;
     }
     if (plausible(sample.median_ns)) {
-      sample.dirty_mask = dirty_bits(sample, limits) | point_bits;
+      sample.dirty_mask = dirty_bits(sample, limits, speeds) | point_bits;
       if (!(sample.median_ns >= limits.roofline * entry.floor_ns)) {
         sample.dirty_mask |= bit(Dirty::implausible);
       }
@@ -1259,8 +1270,9 @@ class Measurement {
 
   // Adds row counts where the plan crosses from one arm to another, each in the widest gap that the crossover's bounds
   // leave, as long as it matters and the budget has room.
-  void refine(std::vector<Point>& points) {
-    for (int level = 0; level < kRefinements; ++level) {
+  // A crossover may show only after some looks, so this is asked after each; `rounds` is how many the others have had.
+  void refine(std::vector<Point>& points, int rounds) {
+    while (refinements_ < kRefinements) {
       reserved_ns_ = 0;
       std::vector<Point> fresh;
       for (const Rows m : crossover_gaps(so_far(points), rows_)) {
@@ -1271,10 +1283,11 @@ class Measurement {
       if (fresh.empty()) {
         return;
       }
+      ++refinements_;
       for (const Point& point : fresh) {
         rows_.insert(std::upper_bound(rows_.begin(), rows_.end(), point.m), point.m);
       }
-      time_rounds(fresh, 0, kLooks.front(), false);
+      time_rounds(fresh, 0, rounds, false);
       std::move(fresh.begin(), fresh.end(), std::back_inserter(points));
     }
   }
@@ -1324,6 +1337,7 @@ class Measurement {
   double gate_launch_ns_ = 0;
   double reserved_ns_ = 0;  // promised to points that are open, until the first look
   std::uint32_t round_number_ = 0;
+  int refinements_ = 0;
   int given_up_ = 0;  // rounds in a row that stayed discarded
   std::size_t cursor_ = 0, copies_ = 1;
   std::optional<std::int64_t> reported_ns_;

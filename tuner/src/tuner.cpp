@@ -1,6 +1,7 @@
 #include "crossover/tuner/tuner.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "crossover/dispatch/resolve.hpp"
@@ -9,19 +10,21 @@ namespace crossover {
 namespace {
 
 constexpr std::ptrdiff_t kKnownRuns = 4;  // the newest, whose configs are restored
-constexpr std::int64_t kFirstRetryUs =
-    std::int64_t{600} * 1'000'000;  // a failed tuning is tried again after 10 minutes
+// After the first, the second and every later tuning in a row that failed or was inconclusive.
+constexpr std::int64_t kSecondUs = 1'000'000;
+constexpr std::array<std::int64_t, 3> kRetryAfterUs{600 * kSecondUs, 3600 * kSecondUs, 86'400 * kSecondUs};
 
 std::vector<Run> loaded(Store& store, std::vector<Run> runs) {
   std::erase_if(runs, [&](Run& run) { return !store.load(run); });
   return runs;
 }
 
-// The segments of the newest stored verdict for the default policy, if every arm in them is still what it was.
+// The segments of the newest stored verdict for the default policy that can be served, if every arm in them is still
+// what it was.
 std::vector<Segment> incumbent_segments(Store& store, const EvidenceKey& key, const ArmSet& now) {
   const std::vector<Verdict> verdicts = store.verdicts(key);
   for (auto verdict = verdicts.rbegin(); verdict != verdicts.rend(); ++verdict) {
-    if (!(verdict->policy == Policy{}) || verdict->segments.empty()) {
+    if (!(verdict->policy == Policy{}) || verdict->segments.empty() || verdict->status == VerdictStatus::inconclusive) {
       continue;
     }
     for (const Id& id : verdict->run_ids) {
@@ -51,16 +54,59 @@ Tuning Tuner::tune(const Operation& operation, const Problem& problem) { return 
 
 Tuning Tuner::tune(const Operation& operation, const Problem& problem, const TuneOptions& options) {
   const std::lock_guard lock(mutex_);
-  return tune_locked(operation, problem, options);
+  const EvidenceKey key{backend_.device(), operation.normalise(problem), regime_of(options)};
+  try {
+    Tuning tuning = tune_locked(operation, key, options);
+    settle_request(key, options.max_rows, &tuning);
+    return tuning;
+  } catch (...) {
+    settle_request(key, options.max_rows, nullptr);
+    throw;
+  }
 }
 
-Tuning Tuner::tune_locked(const Operation& operation, const Problem& problem, const TuneOptions& options) {
-  const std::int64_t begin_ns = backend_.now_ns();
-  const Problem normalised = operation.normalise(problem);
-  EvidenceKey key{backend_.device(),
-                  normalised,
-                  {options.launch_mode.value_or(backend_.launch_modes().front()), options.l2, "normal"}};
+Regime Tuner::regime_of(const TuneOptions& options) const {
+  return {options.launch_mode.value_or(backend_.launch_modes().front()), options.l2, "normal"};
+}
 
+// A tuning that went as far as a request asked serves it. One that failed, or came to no conclusion, is tried again by
+// `tune --pending`, later each time; a failed one only if somebody asked for it.
+void Tuner::settle_request(const EvidenceKey& key, Rows max_rows, const Tuning* tuning) {
+  try {
+    std::optional<Request> pending;
+    for (Request& request : store_.requests()) {
+      if (request.key == key) {
+        pending = std::move(request);
+      }
+    }
+    const bool inconclusive = tuning != nullptr && tuning->verdict.status == VerdictStatus::inconclusive;
+    if (tuning != nullptr && !inconclusive) {
+      if (tuning->not_stored.empty() && pending && pending->max_m <= max_rows) {
+        store_.served(key);
+      }
+      return;
+    }
+    if (!pending && !inconclusive) {
+      return;
+    }
+    if (!pending) {
+      store_.request({.key = key,
+                      .max_m = max_rows,
+                      .reason = "inconclusive: " + tuning->verdict.why,
+                      .low_priority = true,
+                      .count = 0,
+                      .fails = 0,
+                      .not_before_us = 0});
+    }
+    const auto fails = static_cast<std::size_t>(pending ? std::max(pending->fails, 0) : 0);
+    store_.failed(key, backend_.unix_time_us() + kRetryAfterUs[std::min(fails, kRetryAfterUs.size() - 1)]);
+  } catch (const StoreError&) {
+    // What was measured, or the failure itself, is what to report.
+  }
+}
+
+Tuning Tuner::tune_locked(const Operation& operation, const EvidenceKey& key, const TuneOptions& options) {
+  const std::int64_t begin_ns = backend_.now_ns();
   std::vector<Run> known;
   try {
     known = store_.runs(key);
@@ -73,7 +119,7 @@ Tuning Tuner::tune_locked(const Operation& operation, const Problem& problem, co
   }
 
   Tuning tuning;
-  tuning.run = measure(backend_, operation, normalised, options, known, progress_);
+  tuning.run = measure(backend_, operation, key.problem, options, known, progress_);
   try {
     tuning.run.id = store_.append(tuning.run);
     tuning.verdict = decided(key, tuning.run);
@@ -150,17 +196,15 @@ void Tuner::tune(const Miss& miss) {
       store_.served(miss.key);
       return;
     }
-    const Tuning tuning = tune_locked(*miss.operation, miss.key.problem, options);
+    const Tuning tuning = tune_locked(*miss.operation, miss.key, options);
+    settle_request(miss.key, options.max_rows, &tuning);
     if (!tuning.not_stored.empty()) {
       throw StoreError("what was measured stays in memory, because it could not be stored: " + tuning.not_stored);
     }
-    store_.served(miss.key);
+  } catch (const StoreError&) {
+    throw;
   } catch (...) {
-    try {
-      store_.failed(miss.key, backend_.unix_time_us() + kFirstRetryUs);
-    } catch (const StoreError&) {
-      // The first error is the one to report.
-    }
+    settle_request(miss.key, options.max_rows, nullptr);
     throw;
   }
 }

@@ -41,7 +41,7 @@ struct CleanLimits {
   double discarded_share = 0.30;
   double placebo_median = 0.003;  // |median ratio - 1| of the A/A comparison
   double clock_step = 0.20;       // of the median clock of a sample's rounds: one that is further off is discarded
-  double clock_spread = 0.20;     // p95 - p5 of all rounds' clocks, each over the median of its sample
+  double clock_spread = 0.20;     // p95 - p5 of all rounds' clocks, each over the highest of its sample
   double utilisation = 0.10;      // of the device by others, before anything is launched
   double roofline = 0.9;          // of the least time that the bytes of a cold launch need; below it a time is a fault
   double thermal_share = 0.01;    // of the run's duration under thermal slowdown

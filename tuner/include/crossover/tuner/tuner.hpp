@@ -62,7 +62,8 @@ struct Tuning {
 };
 
 // Measures, stores the run and the verdict for the default policy. Any thread; one tuning at a time per Tuner. The
-// progress callback runs on the tuning thread.
+// progress callback runs on the tuning thread. A tuning that is conclusive serves the request for its problem, if there is one;
+// one that is not, or that failed, puts it off: by ten minutes, an hour, and then a day each time.
 class Tuner final : public OnMiss {
  public:
   Tuner(Backend& backend, Store& store, TuneOptions options, OnProgress progress = {});
@@ -76,7 +77,9 @@ class Tuner final : public OnMiss {
 
  private:
   Verdict decided(const EvidenceKey& key, const Run& run);
-  Tuning tune_locked(const Operation& operation, const Problem& problem, const TuneOptions& options);
+  Tuning tune_locked(const Operation& operation, const EvidenceKey& key, const TuneOptions& options);
+  Regime regime_of(const TuneOptions& options) const;
+  void settle_request(const EvidenceKey& key, Rows max_rows, const Tuning* tuning);
   bool served_already(const Miss& miss, std::int64_t asked_us);
 
   Backend& backend_;

@@ -57,6 +57,22 @@ TEST_F(Compare, SaysLossWhereAnArmIsFarSlower) {
   if (document["clean"] == false) GTEST_SKIP() << "the host is too busy: the arm differs from itself";
   const Json& ratio = document["comparisons"][0]["ratio"];
   EXPECT_EQ(ratio["outcome"], "loss") << ratio;
+  ASSERT_EQ(document["rows"].size(), 1u);
+  EXPECT_EQ(document["rows"][0], (Json{{"m", 64},
+                                       {"arm", "host_reference"},
+                                       {"verdict", "win"},
+                                       {"winner", "host_vector"},
+                                       {"ratio", ratio["median"]},
+                                       {"ratio_low", ratio["low"]},
+                                       {"ratio_high", ratio["high"]}}));
+}
+
+TEST_F(Compare, OneAfterTheOtherSaysThatItIsNoEvidence) {
+  const Output output = compare({"--arms", "host_vector,host_reference", "--rows", "1,2", "--budget", "2s",
+                                 "--sequential", "--format", "markdown"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  EXPECT_THAT(output.out, HasSubstr("one arm after the other"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
 TEST_F(Compare, MarkdownCarriesConditionsAndTheCommand) {

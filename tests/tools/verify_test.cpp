@@ -48,6 +48,8 @@ TEST_F(Verify, WhatIsIntactHolds) {
   EXPECT_EQ(document["runs"], 5);
   EXPECT_GT(document["samples"], 0);
   EXPECT_EQ(document["faults"], Json::array());
+  EXPECT_EQ(document["failed"], Json::array());
+  EXPECT_GE(document["checked"], document["samples"]);
   EXPECT_THAT(verify("text").out, HasSubstr("everything holds"));
   EXPECT_EQ(snapshot(folder_.path()), before);
 }
@@ -92,6 +94,49 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"UnusedRegime", "INSERT INTO regime VALUES (zeroblob(16), 'eager', 'cold', 'x')", "regime 0000"},
         Damage{"UnusedEnvironment", "INSERT INTO environment VALUES (zeroblob(16), '{}')", "environment 0000"}),
     [](const auto& p) { return p.param.name; });
+
+// Every column of every table of facts, changed by the least that its type allows, and one row of each gone.
+TEST_F(Verify, EveryColumnAndEveryRowOfAFactIsWatched) {
+  store_evidence(database_);
+  const std::string intact = database_ + ".intact";
+  std::filesystem::copy_file(database_, intact);
+  const auto columns = [&](const std::string& table) {
+    std::vector<std::string> names;
+    sqlite3* handle = nullptr;
+    sqlite3_stmt* statement = nullptr;
+    EXPECT_EQ(sqlite3_open(intact.c_str(), &handle), SQLITE_OK);
+    const std::string sql = "SELECT name FROM pragma_table_info('" + table + "')";
+    EXPECT_EQ(sqlite3_prepare_v2(handle, sql.c_str(), -1, &statement, nullptr), SQLITE_OK);
+    while (sqlite3_step(statement) == SQLITE_ROW)
+      names.emplace_back(reinterpret_cast<const char*>(sqlite3_column_text(statement, 0)));
+    sqlite3_finalize(statement);
+    sqlite3_close(handle);
+    return names;
+  };
+  int walked = 0;
+  const auto is_named = [&](const std::string& table, const std::string& sql) {
+    std::filesystem::copy_file(intact, database_, std::filesystem::copy_options::overwrite_existing);
+    change(database_, ("PRAGMA ignore_check_constraints = ON; PRAGMA foreign_keys = OFF; " + sql).c_str());
+    const Output output = verify();
+    ASSERT_EQ(output.code, 4) << sql << output.out << output.err;
+    std::set<std::string> tables;
+    for (const Json& failed : output.json()["failed"]) tables.insert(failed["table"]);
+    // A row of samples or attempts that is gone is known by its run.
+    EXPECT_TRUE(tables.contains(table) || tables.contains("run")) << sql << output.out;
+    ++walked;
+  };
+  for (const std::string table : {"device", "environment", "problem", "regime", "arm", "run", "sample", "attempt"}) {
+    const std::string one = " WHERE rowid = (SELECT min(rowid) FROM " + table + ")";
+    for (const std::string& column : columns(table)) {
+      const std::string to = "CASE typeof(" + column + ") WHEN 'integer' THEN " + column + " + 1 WHEN 'real' THEN " +
+                             column + " * 1.0001 WHEN 'text' THEN " + column +
+                             " || ' ' WHEN 'null' THEN 1 ELSE CAST(X'" + std::string(32, 'a') + "' AS BLOB) END";
+      is_named(table, "UPDATE " + table + " SET " + column + " = " + to + one);
+    }
+    is_named(table, "DELETE FROM " + table + one);
+  }
+  EXPECT_GT(walked, 50);
+}
 
 // A verdict whose digest holds, and that its runs do not give: what only computing it again finds.
 TEST_F(Verify, AVerdictThatItsRunsDoNotGiveIsNamed) {

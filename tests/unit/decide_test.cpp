@@ -30,14 +30,15 @@ std::string arm_at(const Verdict& verdict, Rows m) {
 TEST(Decide, FindsTheCrossoverOfTwoLines) {
   const Verdict verdict = decided({synthetic::run(synthetic::two_arms())});
   ASSERT_THAT(verdict.segments, SizeIs(2));
-  EXPECT_EQ(verdict.segments[0], (Segment{1, 63, "small", "-"}));
-  EXPECT_EQ(verdict.segments[1], (Segment{64, 256, "large", "-"}));
   ASSERT_THAT(verdict.crossovers, SizeIs(1));
-  const Crossover& crossover = verdict.crossovers[0];  // the lines cross at 33.3
-  EXPECT_EQ(crossover.m, 64);
+  const Crossover& crossover = verdict.crossovers[0];  // the lines cross at 33.3, between 32 and 64
+  EXPECT_GE(crossover.m, 33);
+  EXPECT_LE(crossover.m, 36);
+  EXPECT_EQ(verdict.segments[0], (Segment{1, crossover.m - 1, "small", "-"}));
+  EXPECT_EQ(verdict.segments[1], (Segment{crossover.m, 256, "large", "-"}));
   EXPECT_LE(crossover.m_low, 34);
   EXPECT_GE(crossover.m_high, 34);
-  EXPECT_EQ(verdict.threshold, 64);
+  EXPECT_EQ(verdict.threshold, crossover.m);
   EXPECT_EQ(verdict.first_win, 64);
   EXPECT_EQ(verdict.library_arm, "large");
   EXPECT_EQ(verdict.status, VerdictStatus::provisional);
@@ -79,8 +80,65 @@ TEST(Decide, StaircasesAreNotFlattened) {
   EXPECT_EQ(arm_at(verdict, 8), "large");
   EXPECT_EQ(arm_at(verdict, 16), "small");
   EXPECT_EQ(arm_at(verdict, 128), "large");
-  EXPECT_EQ(verdict.threshold, 128);
+  EXPECT_GT(verdict.threshold,
+            64);  // between two row counts nobody knows: 90 times slower at one, 13 times faster at the other
+  EXPECT_LE(verdict.threshold, 128);
   EXPECT_EQ(verdict.first_win, 8);
+}
+
+TEST(Decide, BetweenTwoRowCountsASegmentBeginsWhereTheRatioCrossesOne) {
+  EXPECT_TRUE(rc::check([] {
+    synthetic::RunSpec spec = synthetic::two_arms();
+    spec.seed = *rc::gen::arbitrary<std::uint64_t>();
+    spec.noise = 0;
+    spec.drift = 0;
+    const double truth = *rc::gen::inRange(20, 2500) / 10.0;
+    spec.arms[0].time_ns = line(1000, 60);
+    spec.arms[1].time_ns = line(1000 + 60 * truth, 0);
+    const Verdict verdict = decided({synthetic::run(spec)});
+    RC_ASSERT(verdict.segments.size() == 2u);
+    const Rows from = verdict.segments[1].from;
+    const auto loss_at = [&](Rows m) {
+      const double small = spec.arms[0].time_ns(m), large = spec.arms[1].time_ns(m);
+      return (arm_at(verdict, m) == "small" ? small : large) / std::min(small, large) - 1;
+    };
+    for (Rows m = 1; m <= 256; ++m) RC_ASSERT(loss_at(m) < 0.12);
+    // Rule 1 began at the next measured row count.
+    const Verdict before = decide(synthetic::key(), {{synthetic::run(spec)}}, {}, {}, true, 1);
+    RC_ASSERT(before.segments.size() == 2u);
+    RC_ASSERT(from <= before.segments[1].from);
+    RC_ASSERT(std::find(spec.rows.begin(), spec.rows.end(), before.segments[1].from) != spec.rows.end());
+  }));
+}
+
+TEST(Decide, AnIncumbentStaysUnlessSomethingIsGained) {
+  synthetic::RunSpec spec = synthetic::two_arms();
+  const std::vector<Segment> boundary_moved{{1, 31, "small", "-"},
+                                            {32, 256, "large", "-"}};  // at 32 they are within 2%
+  EXPECT_EQ(decided({synthetic::run(spec)}, {}, boundary_moved).segments, boundary_moved);
+  const std::vector<Segment> shorter{{1, 40, "small", "-"}, {41, 64, "large", "-"}};
+  const Verdict longer = decided({synthetic::run(spec)}, {}, shorter);
+  EXPECT_EQ(longer.segments.back().to, 256) << "beyond it the new plan goes on";
+  const std::vector<Segment> wrong{{1, 256, "small", "-"}};
+  EXPECT_THAT(decided({synthetic::run(spec)}, {}, wrong).segments, SizeIs(2));
+  const std::vector<Segment> gone{{1, 31, "vanished", "-"}, {32, 256, "large", "-"}};
+  EXPECT_EQ(arm_at(decided({synthetic::run(spec)}, {}, gone), 1), "small");
+}
+
+TEST(Decide, WhoCannotSeeOthersCannotConfirm) {
+  synthetic::RunSpec spec = synthetic::two_arms();
+  Runs runs;
+  for (std::uint8_t process = 1; process <= 3; ++process) {
+    spec.id = spec.process = process;
+    spec.seed = process;
+    runs.push_back(synthetic::run(spec));
+  }
+  EXPECT_EQ(decided(runs).status, VerdictStatus::confirmed);
+  runs[0].conditions["before"]["other_work"] = "unknown";
+  EXPECT_EQ(decided(runs).status, VerdictStatus::confirmed) << "two could see";
+  runs[1].conditions["before"]["other_work"] = "unknown";
+  EXPECT_EQ(decided(runs).status, VerdictStatus::provisional);
+  EXPECT_THAT(decided(runs).why, testing::HasSubstr("could not see"));
 }
 
 TEST(Decide, SmallGainAtOnePointIsNotWorthASegment) {
@@ -141,7 +199,7 @@ TEST(Decide, ADirtyTimeIsNeitherForNorAgainstItsArm) {
   for (Sample& sample : run.samples)
     if (sample.arm == "large" && sample.m == 128) sample.dirty_mask = static_cast<std::uint64_t>(Dirty::noisy);
   const Verdict verdict = decided({run});
-  EXPECT_THAT(verdict.segments, testing::ElementsAre(Segment{1, 63, "small", "-"}, Segment{64, 256, "large", "-"}));
+  EXPECT_EQ(verdict.segments, decided({synthetic::run(synthetic::two_arms())}).segments);
   EXPECT_EQ(verdict.crossovers[0].m_high, 64);
 }
 

@@ -119,7 +119,7 @@ TEST_F(DispatcherTest, SelectsAndLaunches) {
   Dispatcher dispatcher(machine, source, &on_miss, options());
   const Bound bound = dispatcher.bind(twice, synthetic::problem(), {});
   EXPECT_EQ(bound.select(1).arm->id().name, "small");
-  EXPECT_EQ(bound.select(63).arm->id().name, "small");
+  EXPECT_EQ(bound.select(32).arm->id().name, "small");
   EXPECT_EQ(bound.select(64).arm->id().name, "large");
   EXPECT_EQ(bound.select(64).origin, Origin::tuned);
   EXPECT_EQ(bound.select(257).origin, Origin::out_of_range);

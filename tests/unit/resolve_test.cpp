@@ -38,9 +38,9 @@ struct Resolve : testing::Test {
 
 TEST_F(Resolve, WhatHoldsIsTuned) {
   const Resolution resolution = answer();
-  EXPECT_THAT(resolution.plan,
-              ElementsAre(PlanSegment{63, "small", "-", Origin::tuned}, PlanSegment{256, "large", "-", Origin::tuned},
-                          PlanSegment{kMaxRows, "small", "", Origin::out_of_range}));
+  EXPECT_THAT(resolution.plan, ElementsAre(PlanSegment{verdict.segments.at(0).to, "small", "-", Origin::tuned},
+                                           PlanSegment{256, "large", "-", Origin::tuned},
+                                           PlanSegment{kMaxRows, "small", "", Origin::out_of_range}));
   EXPECT_FALSE(resolution.miss);
   EXPECT_THAT(resolution.stale, IsEmpty());
   ASSERT_TRUE(resolution.stored);
@@ -174,7 +174,7 @@ TEST_F(Resolve, VerdictsThatMakeNoPlanAreRecomputed) {
                                           {{2, 256, "large", "-"}},
                                           {{1, 9, "large", "-"}, {12, 256, "small", "-"}}}) {
     source.made[0].segments = bad;
-    EXPECT_EQ(at(answer().plan, 63).arm, "small");
+    EXPECT_EQ(at(answer().plan, 32).arm, "small");
     EXPECT_EQ(at(answer().plan, 64).arm, "large");
   }
 }
@@ -278,8 +278,9 @@ TEST_F(Resolve, WithoutEvidenceAnArmThatKeepsToTheWorkspaceGoesFirst) {
 
 TEST_F(Resolve, BetweenMeasuredRowCountsTheWorkspaceIsKeptToAsWell) {
   now.facts["small"].workspace_bytes = [](Rows rows) { return static_cast<std::size_t>(10 * rows); };
-  EXPECT_THAT(answer({.workspace_bytes = 505}).plan,
-              ElementsAre(PlanSegment{50, "small", "-", Origin::tuned}, PlanSegment{63, "large", "", Origin::fallback},
+  EXPECT_THAT(answer({.workspace_bytes = 205}).plan,
+              ElementsAre(PlanSegment{20, "small", "-", Origin::tuned},
+                          PlanSegment{verdict.segments.at(0).to, "large", "", Origin::fallback},
                           PlanSegment{256, "large", "-", Origin::tuned},
                           PlanSegment{kMaxRows, "large", "", Origin::out_of_range}));
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
+
 #include <algorithm>
 #include <map>
 
@@ -35,6 +37,30 @@ std::string difference(const Verdict& stored, const Verdict& computed) {
   compare("held_out", stored.held_out, computed.held_out);
   compare("run_ids", stored.run_ids, computed.run_ids);
   return join(parts);
+}
+
+// The table and the id that a fault's sentence names, each empty where it names none.
+Json located(const std::string& fault) {
+  static constexpr std::string_view kTables[] = {"device", "environment", "problem", "regime", "arm",     "run",
+                                                 "sample", "attempt",     "verdict", "live",   "request", "meta"};
+  std::string table, id, word;
+  const auto take = [&] {
+    for (const std::string_view each : kTables) {
+      if (table.empty() && (word == each || word == fmt::format("{}s", each))) table = each;
+    }
+    const bool hex = word.size() >= 8 && word.find_first_not_of("0123456789abcdef") == std::string::npos;
+    if (hex && id.empty()) id = word;
+    word.clear();
+  };
+  for (const char each : fault) {
+    if (std::isalnum(static_cast<unsigned char>(each)) != 0) {
+      word += each;
+    } else {
+      take();
+    }
+  }
+  take();
+  return {{"table", table}, {"id", id}, {"reason", fault}};
 }
 
 }  // namespace
@@ -99,7 +125,10 @@ int run_audit_verify(const Arguments& arguments) {
                    {"verdicts", verdicts},
                    {"verdicts_of_other_rules", other_rules},
                    {"rule", kRule},
+                   {"checked", runs + samples + verdicts},
+                   {"failed", Json::array()},
                    {"faults", faults}};
+  for (const std::string& text : faults) document.json["failed"].push_back(located(text));
   Fields fields;
   fields.entries = {
       {"database", runtime->database().string()},

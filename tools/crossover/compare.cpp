@@ -80,6 +80,20 @@ Json ratio_json(const Ratio& ratio) {
           {"outcome", to_string(ratio.comparison)}};
 }
 
+// One arm against the reference at one M, as a verdict. `ratio` as ratio_json gives it.
+Json pair_json(Rows m, const std::string& arm, const std::string& reference, const Json& ratio) {
+  const bool win = ratio["outcome"] == "win", loss = ratio["outcome"] == "loss";
+  return {{"m", m},
+          {"arm", arm},
+          {"verdict", win || loss ? Json("win") : ratio["outcome"]},
+          {"winner", win    ? Json(arm)
+                     : loss ? Json(reference)
+                            : Json(nullptr)},
+          {"ratio", ratio["median"]},
+          {"ratio_low", ratio["low"]},
+          {"ratio_high", ratio["high"]}};
+}
+
 Json sample_json(const Sample& sample) {
   return {{"median_us", sample.median_ns / 1000},
           {"mad_us", sample.mad_ns / 1000},
@@ -101,7 +115,8 @@ int run_compare(const Arguments& arguments) {
                           "an arm, then the arms or families to compare with it")(
       "rows", boost::program_options::value<std::string>()->value_name("M,..."), "row counts")(
       "budget", boost::program_options::value<std::string>()->value_name("TIME"),
-      "for all of it: 10s, 500ms, 2m; default: 10s");
+      "for all of it: 10s, 500ms, 2m; default: 10s")(
+      "sequential", "one arm after the other, as most benchmarks do, to see what drift makes of it");
   add_problem_options(described);
   add_regime_options(described);
   add_device_option(described, false);
@@ -149,6 +164,7 @@ int run_compare(const Arguments& arguments) {
   }
   TuneOptions tuning = options->tuning();
   tuning.launch_mode = target.regime(*options).launch_mode;
+  tuning.interleaved = !options->has("sequential");
   for (const std::string& name : arms) {
     bool able = false;
     std::string reason;
@@ -178,7 +194,7 @@ int run_compare(const Arguments& arguments) {
   }
 
   Document document;
-  Json list = Json::array();
+  Json list = Json::array(), pairs = Json::array();
   Table table{{{"M", true}, {"arm"}, {reference + " us", true}, {"its us", true}, {"ratio (95%)", true}, {"outcome"}},
               {}};
   std::set<Rows> measured(rows.begin(), rows.end());
@@ -195,7 +211,11 @@ int run_compare(const Arguments& arguments) {
                       {"sample", sample != nullptr ? sample_json(*sample) : Json(nullptr)},
                       {"ratio", ratio_json(ratio)}});
     };
-    for (const std::string& rival : rivals) add(rival, sample_of(run, rival, m, Role::grid));
+    for (const std::string& rival : rivals) {
+      const Sample* sample = sample_of(run, rival, m, Role::grid);
+      add(rival, sample);
+      pairs.push_back(pair_json(m, rival, reference, list.back()["ratio"]));
+    }
     add(reference + " again", sample_of(run, reference, m, Role::placebo));
   }
 
@@ -216,6 +236,8 @@ int run_compare(const Arguments& arguments) {
                    {"clean", run.dirty_mask == 0},
                    {"reasons", dirty_reasons(run.dirty_mask)},
                    {"reference", reference},
+                   {"interleaved", tuning.interleaved},
+                   {"rows", std::move(pairs)},
                    {"comparisons", std::move(list)}};
   document.blocks.emplace_back(Heading{to_string(run.problem)});
   document.blocks.emplace_back(std::move(table));
@@ -234,6 +256,7 @@ int run_compare(const Arguments& arguments) {
         fmt::format("{}, in {:.1f} s", iso_time(run.started_us), static_cast<double>(run.duration_us) / 1e6));
   field("device", describe(run.device));
   field("regime", describe(run.regime));
+  if (!tuning.interleaved) field("order", "one arm after the other: no evidence of anything but drift");
   field("environment", listed(run.environment));
   for (const auto& [when, conditions] : run.conditions) field("conditions " + when, listed(conditions));
   field("clean", run.dirty_mask == 0 ? "yes" : "no: " + join(dirty_reasons(run.dirty_mask)));

@@ -13,7 +13,7 @@
 namespace crossover::tuning {
 
 // Under this many counted rounds a sample is not believed. Not the first look: a short budget may end between the two,
-// where the sign-test interval is unbounded (eight pairs are the fewest that can decide at 1.25%) and so claims
+// where the sign-test interval is unbounded (eleven pairs are the fewest that can decide) and so claims
 // nothing.
 inline constexpr int kMinRounds = 5;
 

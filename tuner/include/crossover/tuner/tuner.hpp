@@ -62,8 +62,8 @@ struct Tuning {
 };
 
 // Measures, stores the run and the verdict for the default policy. Any thread; one tuning at a time per Tuner. The
-// progress callback runs on the tuning thread. A tuning that is conclusive serves the request for its problem, if there is one;
-// one that is not, or that failed, puts it off: by ten minutes, an hour, and then a day each time.
+// progress callback runs on the tuning thread. A tuning that is conclusive serves the request for its problem, if there
+// is one; one that is not, or that failed, puts it off: by ten minutes, an hour, and then a day each time.
 class Tuner final : public OnMiss {
  public:
   Tuner(Backend& backend, Store& store, TuneOptions options, OnProgress progress = {});

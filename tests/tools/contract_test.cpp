@@ -80,7 +80,8 @@ TEST_F(Contract, ExplainHasItsFields) {
   EXPECT_DOUBLE_EQ(choice["runners_up"][0]["error"].get<double>(), 1.5e-3);
   ASSERT_EQ(choice["crossovers"].size(), 1u);
   expect_fields(choice["crossovers"][0], {"m", "m_low", "m_high", "from_arm", "to_arm"});
-  EXPECT_EQ(choice["crossovers"][0]["m"], kCrossover);
+  EXPECT_GT(choice["crossovers"][0]["m"], 32);  // between the row counts that were measured
+  EXPECT_LE(choice["crossovers"][0]["m"], kCrossover);
   expect_fields(choice["held_out"], {"mean_regret", "max_regret"});
   EXPECT_EQ(choice["measured_at"], "2026-11-30T00:53:20Z");
   EXPECT_TRUE(choice["environment"].contains("crossover"));
@@ -135,7 +136,8 @@ TEST_F(Contract, AuditShowHasItsFields) {
   expect_fields(verdict, {"id", "problem", "device", "status", "segments", "crossovers", "threshold", "first_win",
                           "held_out", "runs", "measurements", "measured_at", "stale"});
   EXPECT_EQ(verdict["id"], id.hex());
-  EXPECT_EQ(verdict["threshold"], kCrossover);
+  EXPECT_GT(verdict["threshold"], 32);  // between the row counts that were measured
+  EXPECT_LE(verdict["threshold"], kCrossover);
   ASSERT_EQ(verdict["runs"].size(), 1u);
   expect_fields(verdict["runs"][0], {"conditions", "environment", "arm_set"});
   EXPECT_GE(verdict["runs"][0]["arm_set"]["arms"].size(), 3u);

@@ -33,7 +33,7 @@ class Select : public ::testing::Test {
 TEST_F(Select, TheWinnerChangesAtTheCrossover) {
   store_evidence(database_);
   EXPECT_EQ(choice({"--shape", "256,256", "--rows", "1"})["arm"], kFast);
-  EXPECT_EQ(choice({"--shape", "256,256", "--rows", "63"})["arm"], kFast);
+  EXPECT_EQ(choice({"--shape", "256,256", "--rows", "32"})["arm"], kFast);
   EXPECT_EQ(choice({"--shape", "256,256", "--rows", "64"})["arm"], kLibrary);
   EXPECT_EQ(choice({"--shape", "256,256", "--rows", "256"})["arm"], kLibrary);
   EXPECT_EQ(choice({"--shape", "256,256", "--rows", "256"})["origin"], "tuned");

@@ -98,6 +98,15 @@ INSTANTIATE_TEST_SUITE_P(
 // Every column of every table of facts, changed by the least that its type allows, and one row of each gone.
 TEST_F(Verify, EveryColumnAndEveryRowOfAFactIsWatched) {
   store_evidence(database_);
+  {
+    const auto store = Store::open(database_, Store::Access::read_write);
+    crossover::Run run = store->all_runs().front();
+    ASSERT_TRUE(store->load(run));
+    run.id = {};
+    ++run.seed;
+    run.attempts.push_back({0, run.samples.front().arm, Outcome::failed, "made so"});
+    store->append(run);
+  }
   const std::string intact = database_ + ".intact";
   std::filesystem::copy_file(database_, intact);
   const auto columns = [&](const std::string& table) {
@@ -120,16 +129,17 @@ TEST_F(Verify, EveryColumnAndEveryRowOfAFactIsWatched) {
     const Output output = verify();
     ASSERT_EQ(output.code, 4) << sql << output.out << output.err;
     std::set<std::string> tables;
-    for (const Json& failed : output.json()["failed"]) tables.insert(failed["table"]);
-    // A row of samples or attempts that is gone is known by its run.
+    const Json document = output.json();
+    for (const Json& failed : document["failed"]) tables.insert(failed["table"].get<std::string>());
+    // A row that is gone is known by the runs that refer to it or that it belonged to.
     EXPECT_TRUE(tables.contains(table) || tables.contains("run")) << sql << output.out;
     ++walked;
   };
   for (const std::string table : {"device", "environment", "problem", "regime", "arm", "run", "sample", "attempt"}) {
     const std::string one = " WHERE rowid = (SELECT min(rowid) FROM " + table + ")";
     for (const std::string& column : columns(table)) {
-      const std::string to = "CASE typeof(" + column + ") WHEN 'integer' THEN " + column + " + 1 WHEN 'real' THEN " +
-                             column + " * 1.0001 WHEN 'text' THEN " + column +
+      const std::string to = "CASE typeof(" + column + ") WHEN 'integer' THEN " + column +
+                             " + 1000003 WHEN 'real' THEN " + column + " * 1.0001 WHEN 'text' THEN " + column +
                              " || ' ' WHEN 'null' THEN 1 ELSE CAST(X'" + std::string(32, 'a') + "' AS BLOB) END";
       is_named(table, "UPDATE " + table + " SET " + column + " = " + to + one);
     }

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <span>
 #include <utility>
 
 #include "clean.hpp"
@@ -23,8 +24,7 @@ constexpr std::array<std::string_view, 8> kHighest{kOthers,           "temperatu
                                                    kUtilisation,      "thermal_slowdown_ns"};
 constexpr std::array<std::string_view, 2> kLowest{"sm_clock_mhz", "memory_clock_mhz"};
 
-template <std::size_t N>
-bool contains(const std::array<std::string_view, N>& names, std::string_view name) {
+bool contains(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
@@ -61,15 +61,17 @@ void merge(Conditions& all, const Conditions& reading) {
     }
     const auto old_number = number_of(all, name), new_number = number_of(reading, name);
     if (!old_number || !new_number) {
-      found->second = value;
+      found->second = value;  // a word: the latest
     } else if (name == kReasons) {
       char text[32];
       std::snprintf(text, sizeof(text), "0x%llx",
                     static_cast<unsigned long long>(*old_number) | static_cast<unsigned long long>(*new_number));
       found->second = text;
-    } else if (contains(kHighest, name) ? *new_number > *old_number
-                                        : !contains(kLowest, name) || *new_number < *old_number) {
-      found->second = value;
+    } else {
+      const bool higher = *new_number > *old_number, lower = *new_number < *old_number;
+      if (contains(kHighest, name) ? higher : lower || !contains(kLowest, name)) {
+        found->second = value;
+      }
     }
   }
 }

@@ -2,10 +2,12 @@
 # On a machine with a GPU and the built preset `device`: tests, sanitizer, sweeps and benchmarks, results into a folder.
 # Builds nothing and needs nothing but the CUDA run-time libraries.
 #
-#   tools/gpu_acceptance.sh --out DIR [--bin DIR] [--only results|tests]
+#   tools/gpu_acceptance.sh --out DIR [--bin DIR] [--only results|tests|trust|tunings=N,K]
 #
 # --bin: where the programs are; default: build/device/bin of this checkout. --only results: what
-# kernels/fp8_block_linear/RESULTS.md is made from; --only tests: the tests and the sanitizer. Parts whose program is not
+# kernels/fp8_block_linear/RESULTS.md is made from; --only tests: the tests and the sanitizer; --only tunings=N,K: twenty
+# tunings of a layer in processes of their own (over three minutes; not part of the whole); --only trust: a tuning beside
+# another process that loads the device, and comparisons one arm after the other. Parts whose program is not
 # there are skipped and named. Exit code 0 only if everything that ran succeeded.
 set -euo pipefail
 
@@ -19,7 +21,10 @@ while (($#)); do
       shift 2
       ;;
     --only)
-      [[ ${2:-} == results || ${2:-} == tests ]] || { printf '%s\n' '--only takes results or tests' >&2; exit 2; }
+      [[ ${2:-} =~ ^(results|tests|trust|tunings=[0-9]+,[0-9]+)$ ]] || {
+        printf '%s\n' '--only takes results, tests, trust or tunings=N,K' >&2
+        exit 2
+      }
       only=$2
       shift 2
       ;;
@@ -51,7 +56,40 @@ part() {
 part device "$crossover" device --device cuda:0
 part arms_2113x7000 "$crossover" arms --device cuda:0 --shape 2113,7000
 
-if [[ $only != tests ]]; then
+# A tuning beside another process that uses the device: its run must not be clean, whatever it measures.
+tune_beside_another() {
+  "$crossover" compare --device cuda:0 --arms tensor_core/128x256,dequant_cublaslt --shape 36864,7168 --rows 8192 --budget 60s \
+    >/dev/null &
+  local other=$!
+  sleep 5
+  "$crossover" tune --device cuda:0 --shape 7168,2048 --db "$out/beside.db" --json
+  kill "$other"
+  wait "$other" || true
+}
+
+# Ten comparisons, each in its own process, and how often an arm differed from itself.
+differs_from_itself() {
+  local i
+  for i in 1 2 3 4 5 6 7 8 9 10; do
+    "$crossover" compare --device cuda:0 --arms tensor_core/64x64,dequant_cublaslt --shape 7168,2048 --rows 8,32,128,512,2048 \
+      --budget 2s --json "$@" >"$out/compare.json" || return
+    cat -- "$out/compare.json"
+  done | awk '/"arm": ".* again"/ { again = 1 } again && /"outcome"/ { n++; differs += /"(win|loss)"/; again = 0 }
+    END { printf "%d of %d comparisons of an arm with itself say win or loss\n", differs, n; exit n == 0 }'
+}
+
+if [[ $only == tunings=* ]]; then
+  shape=${only#tunings=}
+  for ((i = 1; i <= 20; i++)); do part "tuning_$i" "$crossover" tune --device cuda:0 --shape "$shape"; done
+  part trust "$bin/crossover_results" --trust "$CROSSOVER_DB"
+  cat -- "$out/trust.txt"
+elif [[ $only == trust ]]; then
+  part beside tune_beside_another
+  part beside_runs "$crossover" audit list --db "$out/beside.db"
+  part in_rounds differs_from_itself
+  part in_sequence differs_from_itself --sequential
+  cat -- "$out/beside_runs.txt" "$out/in_rounds.txt" "$out/in_sequence.txt"
+elif [[ $only != tests ]]; then
   # Twice, so that two processes can confirm each other.
   for shape in 2112,7168 7168,2048 24576,1536 4096,7168 36864,7168 7168,18432; do
     for pass in 1 2; do part "tune_${shape/,/x}_$pass" "$crossover" tune --device cuda:0 --shape "$shape"; done
@@ -82,7 +120,7 @@ if [[ $only != tests ]]; then
   fi
 fi
 
-if [[ $only == results ]]; then
+if [[ $only == results || $only == trust || $only == tunings=* ]]; then
   :
 elif [[ -x $bin/crossover_gpu_test ]]; then
   part gpu_test "$bin/crossover_gpu_test" --gtest_brief=1

@@ -1,3 +1,4 @@
+// crossover_results --trust DATABASE: how far one tuning can be trusted, from many of the same problem.
 // crossover_results DATABASE: the generated part of kernels/fp8_block_linear/RESULTS.md on standard output, from the
 // newest verdict of every problem of fp8_block_linear on a CUDA device.
 
@@ -14,6 +15,7 @@
 #include "crossover/db/store.hpp"
 #include "document.hpp"
 #include "text.hpp"
+#include "trust.hpp"
 #include "verdict_blocks.hpp"
 
 namespace crossover::program {
@@ -141,12 +143,13 @@ int write_results(const std::filesystem::path& path) {
 }  // namespace crossover::program
 
 int main(int count, char** values) {
-  if (count != 2) {
-    std::fputs("usage: crossover_results DATABASE\n", stderr);
+  const bool trust = count == 3 && std::string_view(values[1]) == "--trust";
+  if (count != 2 && !trust) {
+    std::fputs("usage: crossover_results [--trust] DATABASE\n", stderr);
     return 2;
   }
   try {
-    return crossover::program::write_results(values[1]);
+    return trust ? crossover::program::write_trust(values[2]) : crossover::program::write_results(values[1]);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "crossover_results: %s\n", error.what());
     return 1;

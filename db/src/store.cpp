@@ -1,5 +1,6 @@
 #include "crossover/db/store.hpp"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>  // secure_getenv
 #include <sys/stat.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <limits>
 #include <map>
@@ -955,6 +957,31 @@ void Store::request(const Request& request) {
         .run();
     return true;
   });
+}
+
+// One byte of NAME.tuning for every key: an open file description lock, which belongs to this one descriptor.
+std::optional<Claim> Store::claim(const EvidenceKey& key) {
+  if (state_->in_memory || state_->access == Access::lookup_only) return Claim();
+  try {
+    require_writable();  // and makes the folder
+  } catch (const StoreError&) {
+    return Claim();
+  }
+  const std::string path = state_->path.string() + ".tuning";
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+  if (descriptor < 0) return Claim();
+  Claim claim(descriptor);
+  const KeyIds ids = ids_of(key);
+  std::uint64_t offset = 0xcbf29ce484222325u;  // FNV-1a
+  for (const Id* id : {&ids.device, &ids.problem, &ids.regime})
+    for (const std::uint8_t byte : id->bytes) offset = (offset ^ byte) * 0x100000001b3u;
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = static_cast<off_t>(offset >> 2);
+  lock.l_len = 1;
+  if (::fcntl(descriptor, F_OFD_SETLK, &lock) == 0 || (errno != EAGAIN && errno != EACCES)) return claim;
+  return std::nullopt;
 }
 
 void Store::served(const EvidenceKey& key) {

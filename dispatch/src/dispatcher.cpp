@@ -56,6 +56,7 @@ struct Bound::State {
 
   std::mutex mutex;                                        // everything below
   std::uint64_t generation = 0;                            // of the source when the plans were made
+  std::set<LaunchMode> refused;                            // missed, and somebody else was measuring
   std::vector<std::unique_ptr<const Compiled>> published;  // current and former plans: a thread may still read one
   std::map<std::pair<std::string, std::string>, std::shared_ptr<Prepared>> prepared;  // by arm and config
 
@@ -192,20 +193,22 @@ struct Dispatcher::State {
     return resolution;
   }
 
-  // One thread tunes a key, the others go on with what they have. True: there may be something new.
+  // One thread tunes a key, the others go on with what they have. True: there may be something new. False: somebody
+  // else is at it.
   bool tune_once(const Miss& miss) {
     {
       const std::lock_guard lock(mutex);
       if (!tuning.insert(miss.key).second) return false;
     }
+    bool done = true;
     try {
-      on_miss->tune(miss);
+      done = on_miss->tune(miss);
     } catch (const std::exception& error) {
       warn("tuning " + to_string(miss.key.problem) + ": " + error.what());  // there may be a result all the same
     }
     const std::lock_guard lock(mutex);
     tuning.erase(miss.key);
-    return true;
+    return done;
   }
 
   void record(const Miss& miss) {
@@ -216,9 +219,15 @@ struct Dispatcher::State {
     }
   }
 
-  // Resolves, and does about a miss what the mode says. `tuned` is set where this call measured.
+  // What came of a miss under MissMode::tune.
+  struct Tried {
+    bool tuned = false;    // this call measured
+    bool refused = false;  // somebody else is measuring
+  };
+
+  // Resolves, and does about a miss what the mode says.
   Resolution lookup(const Operation& operation, const Problem& problem, const Regime& regime, const Policy& policy,
-                    bool* tuned) {
+                    Tried& tried) {
     Resolution resolution = resolved(operation, problem, regime, policy);
     const bool can_act =
         on_miss != nullptr && !options.overrides.frozen && (mode() == MissMode::tune || mode() == MissMode::record);
@@ -230,10 +239,9 @@ struct Dispatcher::State {
                       .reason = resolution.why,
                       .low_priority = !resolution.miss};
       if (resolution.miss && mode() == MissMode::tune) {
-        if (tune_once(miss)) {
-          *tuned = true;
-          return resolved(operation, problem, regime, policy);
-        }
+        tried.tuned = tune_once(miss);
+        tried.refused = !tried.tuned;
+        if (tried.tuned) return resolved(operation, problem, regime, policy);
       } else {
         record(miss);
       }
@@ -322,7 +330,8 @@ struct Dispatcher::State {
     bound.plans[index_of(mode)].store(plan, std::memory_order_release);
   }
 
-  void refresh(bool forced) {
+  // `forced`: even if the last one was a moment ago. `retry`: measures what was refused.
+  void refresh(bool forced, bool retry) {
     std::vector<std::shared_ptr<Bound::State>> live;
     {
       const std::lock_guard lock(mutex);
@@ -333,8 +342,25 @@ struct Dispatcher::State {
       for (const auto& bound : bounds)
         if (auto state = bound.lock()) live.push_back(std::move(state));
     }
+    if (retry)
+      for (const auto& bound : live) try_again(*bound);
     const std::uint64_t stored = generation();
     for (const auto& bound : live) renew(*bound, stored);
+  }
+
+  void try_again(Bound::State& bound) {
+    std::set<LaunchMode> refused;
+    {
+      const std::lock_guard lock(bound.mutex);
+      refused.swap(bound.refused);
+    }
+    for (const LaunchMode mode : refused) {
+      Tried tried;
+      lookup(*bound.operation, bound.problem, {.launch_mode = mode, .l2 = bound.l2}, bound.policy, tried);
+      if (!tried.refused) continue;
+      const std::lock_guard lock(bound.mutex);
+      bound.refused.insert(mode);
+    }
   }
 
   // 0 where the database does not answer; the next lookup says why.
@@ -377,15 +403,15 @@ Current Dispatcher::current(const Operation& operation, const Problem& normalise
 
 Resolution Dispatcher::lookup(const Operation& operation, const Problem& problem, const Regime& regime,
                               const Policy& policy) {
-  bool tuned = false;
-  Resolution resolution = state_->lookup(operation, operation.normalise(problem), regime, policy, &tuned);
-  if (tuned) state_->refresh(true);
+  State::Tried tried;
+  Resolution resolution = state_->lookup(operation, operation.normalise(problem), regime, policy, tried);
+  if (tried.tuned) state_->refresh(true, false);
   return resolution;
 }
 
 Bound Dispatcher::bind(const Operation& operation, const Problem& problem, const Weights& weights,
                        const Policy& policy) {
-  state_->refresh(false);
+  state_->refresh(false, true);
   auto bound = std::make_shared<Bound::State>();
   bound->operation = &operation;
   bound->problem = operation.normalise(problem);
@@ -402,7 +428,10 @@ Bound Dispatcher::bind(const Operation& operation, const Problem& problem, const
   bool tuned = false;
   for (const LaunchMode mode : bound->modes) {
     const Regime regime{.launch_mode = mode, .l2 = bound->l2};
-    Resolution resolution = state_->lookup(operation, bound->problem, regime, policy, &tuned);
+    State::Tried tried;
+    Resolution resolution = state_->lookup(operation, bound->problem, regime, policy, tried);
+    tuned = tuned || tried.tuned;
+    if (tried.refused) bound->refused.insert(mode);
     if (bound->frozen && mode == bound->default_mode) {
       for (const PlanSegment& segment : resolution.plan)
         if (segment.origin == Origin::stale || segment.origin == Origin::fallback)
@@ -419,11 +448,11 @@ Bound Dispatcher::bind(const Operation& operation, const Problem& problem, const
     const std::lock_guard lock(state_->mutex);
     state_->bounds.push_back(bound);
   }
-  if (tuned) state_->refresh(true);
+  if (tuned) state_->refresh(true, false);
   state_->renew(*bound, state_->generation());  // what another thread stored before this one was on the list
   return Bound(std::move(bound));
 }
 
-void Dispatcher::refresh() { state_->refresh(true); }
+void Dispatcher::refresh() { state_->refresh(true, true); }
 
 }  // namespace crossover

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <barrier>
 #include <filesystem>
 #include <thread>
@@ -260,10 +262,50 @@ TEST(TunerMiss, EveryFailureInARowWaitsLongerAndASuccessForgetsThem) {
     EXPECT_THROW(tuner.tune(bench.miss()), DeviceError);
     ASSERT_THAT(bench.store->requests(), SizeIs(1));
     EXPECT_EQ(bench.store->requests()[0].not_before_us, bench.world->unix_us + seconds * 1'000'000);
+    EXPECT_TRUE(tuner.tune(bench.miss())) << "not yet: nothing is measured, nothing fails";
+    bench.world->advance(static_cast<double>(seconds) * 1e9);
   }
   bench.operation.on_workload = {};
-  tuner.tune(bench.miss());
+  EXPECT_TRUE(tuner.tune(bench.miss()));
   EXPECT_THAT(bench.store->requests(), IsEmpty());
+  EXPECT_THAT(bench.store->runs(bench.key()), SizeIs(1));
+}
+
+TEST(TunerMiss, AFailureThatNobodyAskedForInWritingIsPutOffToo) {
+  TunedBench bench(crossing());
+  Tuner tuner = bench.tuner();
+  bench.operation.on_workload = [] { throw DeviceError("gone"); };
+  EXPECT_THROW(tuner.tune(bench.miss()), DeviceError);
+  EXPECT_THAT(bench.store->requests(), SizeIs(1));
+  EXPECT_TRUE(tuner.tune(bench.miss()));
+}
+
+TEST(TunerMiss, WhoeverFindsAnotherAtWorkIsToldAtOnce) {
+  TunedBench bench(crossing());
+  const auto folder = std::filesystem::temp_directory_path() / ("crossover-claims-" + std::to_string(::getpid()));
+  const auto path = folder / "tuning.db";
+  const auto first = Store::open(path, Store::Access::read_write),
+             second = Store::open(path, Store::Access::read_write);
+  bench.backend.uuid = "GPU-of-this-test-" + std::to_string(::getpid());
+  Tuner tuner(bench.backend, *second, bench.options);
+  {
+    const auto key = first->claim(bench.key());
+    ASSERT_TRUE(key.has_value());
+    EXPECT_FALSE(tuner.tune(bench.miss())) << "another has the key";
+    TuneOptions impatient = bench.options;
+    impatient.patience = std::chrono::duration<double>(2);
+    EXPECT_THROW(tuner.tune(bench.operation, bench.operation.problem(), impatient), Failure);
+    EXPECT_GE(bench.backend.slept_ns, 2'000'000'000);
+  }
+  {
+    const auto gpu = claim_gpu(bench.backend.uuid);
+    ASSERT_TRUE(gpu.has_value());
+    EXPECT_FALSE(tuner.tune(bench.miss())) << "another has the GPU";
+  }
+  EXPECT_THAT(second->runs(bench.key()), IsEmpty());
+  EXPECT_TRUE(tuner.tune(bench.miss()));
+  EXPECT_THAT(second->runs(bench.key()), SizeIs(1));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Tuner, AnInconclusiveTuningIsToBeTriedAgainLaterEachTime) {

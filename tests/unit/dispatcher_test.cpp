@@ -83,15 +83,19 @@ class TestMachine final : public Machine {
 class TestMiss final : public OnMiss {
  public:
   explicit TestMiss(std::function<void()> on_tune) : on_tune_(std::move(on_tune)) {}
-  void tune(const Miss&) override {
+  bool tune(const Miss&) override {
+    ++asked;
+    if (busy) return false;
     ++tuned;
     on_tune_();
+    return true;
   }
   void record(const Miss& miss) override {
     ++recorded;
     low_priority = miss.low_priority;
   }
-  std::atomic<int> tuned{0}, recorded{0};
+  std::atomic<int> asked{0}, tuned{0}, recorded{0};
+  std::atomic<bool> busy{false};  // somebody else is measuring
   bool low_priority = false;
 
  private:
@@ -294,6 +298,35 @@ TEST_F(DispatcherTest, AMissWithoutADatabaseSaysWhyThereIsNone) {
   EXPECT_THAT(complaint(), HasSubstr("the database is a folder"));
   learn();  // what is measured stays in memory, and is no miss
   EXPECT_EQ(complaint(), "");
+}
+
+TEST_F(DispatcherTest, WhatAnotherProcessMeasuresIsServedWhenItIsThere) {
+  on_miss.busy = true;
+  Dispatcher dispatcher(machine, source, &on_miss, options(MissMode::tune));
+  const Bound bound = dispatcher.bind(twice, synthetic::problem(), {});
+  EXPECT_EQ(bound.select(64).origin, Origin::fallback) << "nobody waits";
+  EXPECT_EQ(on_miss.tuned, 0);
+  learn();  // the other one has stored it
+  dispatcher.refresh();
+  EXPECT_EQ(bound.select(64).origin, Origin::tuned);
+  EXPECT_EQ(on_miss.tuned, 0);
+  const int asked = on_miss.asked;
+  dispatcher.refresh();
+  EXPECT_EQ(on_miss.asked, asked) << "there is nothing left to ask for";
+}
+
+TEST_F(DispatcherTest, WhatADeadProcessLeftIsTakenOverAtARefresh) {
+  on_miss.busy = true;
+  Dispatcher dispatcher(machine, source, &on_miss, options(MissMode::tune));
+  const Bound bound = dispatcher.bind(twice, synthetic::problem(), {});
+  dispatcher.refresh();
+  EXPECT_EQ(bound.select(64).origin, Origin::fallback);
+  on_miss.busy = false;  // it is gone, and has stored nothing
+  dispatcher.refresh();
+  EXPECT_EQ(on_miss.tuned, 1);
+  EXPECT_EQ(bound.select(64).origin, Origin::tuned);
+  dispatcher.refresh();
+  EXPECT_EQ(on_miss.tuned, 1);
 }
 
 TEST_F(DispatcherTest, AFailingTunerCostsNothingButTheTuning) {

@@ -55,6 +55,7 @@ Tuning Tuner::tune(const Operation& operation, const Problem& problem) { return 
 Tuning Tuner::tune(const Operation& operation, const Problem& problem, const TuneOptions& options) {
   const std::lock_guard lock(mutex_);
   const EvidenceKey key{backend_.device(), operation.normalise(problem), regime_of(options)};
+  const std::vector<Claim> claims = wait_for_claims(key, options);
   try {
     Tuning tuning = tune_locked(operation, key, options);
     settle_request(key, options.max_rows, &tuning);
@@ -65,20 +66,48 @@ Tuning Tuner::tune(const Operation& operation, const Problem& problem, const Tun
   }
 }
 
+// The GPU first, then the key: whoever has the one and waits for the other holds up nobody who has more.
+std::vector<Claim> Tuner::wait_for_claims(const EvidenceKey& key, const TuneOptions& options) {
+  constexpr std::int64_t kStepNs = 50'000'000;
+  const double deadline_ns = static_cast<double>(backend_.now_ns()) + options.patience.count() * 1e9;
+  std::vector<Claim> claims;
+  const auto wait = [&](const auto& take, const char* what) {
+    for (;;) {
+      if (std::optional<Claim> claim = take()) {
+        claims.push_back(std::move(*claim));
+        return;
+      }
+      if (static_cast<double>(backend_.now_ns()) >= deadline_ns) {
+        throw Failure(std::string("another process is measuring ") + what + " and did not end",
+                      "try again when it has ended");
+      }
+      if (progress_) progress_({"waiting for another process", 0, what});
+      backend_.sleep_ns(kStepNs);
+    }
+  };
+  wait([&] { return claim_gpu(backend_.gpu_uuid()); }, "on this GPU");
+  wait([&] { return store_.claim(key); }, "this problem");
+  return claims;
+}
+
 Regime Tuner::regime_of(const TuneOptions& options) const {
   return {options.launch_mode.value_or(backend_.launch_modes().front()), options.l2, "normal"};
 }
 
-// A tuning that went as far as a request asked serves it. One that failed, or came to no conclusion, is tried again by
-// `tune --pending`, later each time; a failed one only if somebody asked for it.
-void Tuner::settle_request(const EvidenceKey& key, Rows max_rows, const Tuning* tuning) {
-  try {
-    std::optional<Request> pending;
-    for (Request& request : store_.requests()) {
-      if (request.key == key) {
-        pending = std::move(request);
-      }
+std::optional<Request> Tuner::request_for(const EvidenceKey& key) {
+  for (Request& request : store_.requests()) {
+    if (request.key == key) {
+      return std::move(request);
     }
+  }
+  return std::nullopt;
+}
+
+// A tuning that went as far as a request asked serves it. One that failed, or came to no conclusion, is tried again,
+// but later each time; a failed one only if somebody asked for it: a lookup (`asked`), or a request.
+void Tuner::settle_request(const EvidenceKey& key, Rows max_rows, const Tuning* tuning, bool asked) {
+  try {
+    const std::optional<Request> pending = request_for(key);
     const bool inconclusive = tuning != nullptr && tuning->verdict.status == VerdictStatus::inconclusive;
     if (tuning != nullptr && !inconclusive) {
       if (tuning->not_stored.empty() && pending && pending->max_m <= max_rows) {
@@ -86,14 +115,14 @@ void Tuner::settle_request(const EvidenceKey& key, Rows max_rows, const Tuning* 
       }
       return;
     }
-    if (!pending && !inconclusive) {
+    if (!pending && !inconclusive && !asked) {
       return;
     }
     if (!pending) {
       store_.request({.key = key,
                       .max_m = max_rows,
-                      .reason = "inconclusive: " + tuning->verdict.why,
-                      .low_priority = true,
+                      .reason = inconclusive ? "inconclusive: " + tuning->verdict.why : "the first tuning failed",
+                      .low_priority = inconclusive,
                       .count = 0,
                       .fails = 0,
                       .not_before_us = 0});
@@ -173,7 +202,7 @@ bool Tuner::served_already(const Miss& miss, std::int64_t asked_us) {
   return !evidence.runs.empty() && evidence.stale.empty();
 }
 
-void Tuner::tune(const Miss& miss) {
+bool Tuner::tune(const Miss& miss) {
   if (miss.operation == nullptr) {
     throw InvalidArgument("a problem cannot be tuned without its operation");
   }
@@ -184,7 +213,12 @@ void Tuner::tune(const Miss& miss) {
     throw InvalidArgument("activations can only be filled with normal values, not " + miss.key.regime.fill);
   }
   const std::int64_t asked_us = backend_.unix_time_us();
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  const std::optional<Claim> gpu = claim_gpu(backend_.gpu_uuid());
+  if (!gpu) return false;
+  const std::optional<Claim> own = store_.claim(miss.key);
+  if (!own) return false;
   TuneOptions options = options_;
   options.launch_mode = miss.key.regime.launch_mode;
   options.l2 = miss.key.regime.l2;
@@ -194,17 +228,22 @@ void Tuner::tune(const Miss& miss) {
   try {
     if (served_already(miss, asked_us)) {
       store_.served(miss.key);
-      return;
+      return true;
+    }
+    const std::optional<Request> pending = request_for(miss.key);
+    if (pending && pending->not_before_us > backend_.unix_time_us()) {
+      return true;  // it failed or was inconclusive a while ago: there is nothing to be had now
     }
     const Tuning tuning = tune_locked(*miss.operation, miss.key, options);
     settle_request(miss.key, options.max_rows, &tuning);
     if (!tuning.not_stored.empty()) {
       throw StoreError("what was measured stays in memory, because it could not be stored: " + tuning.not_stored);
     }
+    return true;
   } catch (const StoreError&) {
     throw;
   } catch (...) {
-    settle_request(miss.key, options.max_rows, nullptr);
+    settle_request(miss.key, options.max_rows, nullptr, true);
     throw;
   }
 }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "crossover/db/claim.hpp"
 #include "crossover/dispatch/decide.hpp"
 #include "crossover/dispatch/evidence.hpp"
 
@@ -56,6 +57,9 @@ class Store final : public EvidenceSource {
   // For those who are about to do work whose result is to be stored: throws the StoreError that storing would throw.
   // Where there is no file yet, none is created, but its folder is.
   void require_writable();
+  // The right to measure this key into this database, among all its processes and all stores of this one. Nothing:
+  // somebody has it. Where no lock can be made nothing can be stored either, and everybody has it.
+  std::optional<Claim> claim(const EvidenceKey& key);
   // For what could not be written: kept in memory until the store dies, and answered like everything else. Lookups of
   // this process then find it; nobody else does. Throws what append and put throw for content that is refused.
   Id keep(const Run& run);

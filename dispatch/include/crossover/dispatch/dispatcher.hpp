@@ -40,7 +40,9 @@ struct Miss {
 class OnMiss {
  public:
   virtual ~OnMiss() = default;
-  virtual void tune(const Miss& miss) = 0;    // measures now, stores, returns when the evidence source has it
+  // Measures now, stores, returns when the evidence source has it. False, at once: somebody else is measuring, this
+  // problem or on this device; ask again later.
+  virtual bool tune(const Miss& miss) = 0;
   virtual void record(const Miss& miss) = 0;  // leaves a request for a later tuning
 };
 
@@ -106,7 +108,8 @@ class Dispatcher {
   Resolution lookup(const Operation& operation, const Problem& problem, const Regime& regime,
                     const Policy& policy = {});
 
-  // Publishes what other threads and processes have stored since. Cheap when nothing has.
+  // Publishes what other threads and processes have stored since. Cheap when nothing has. Under MissMode::tune it also
+  // measures what a bind() was refused because somebody else was measuring, and nobody has stored since.
   void refresh();
 
   Current current(const Operation& operation, const Problem& normalised) const;

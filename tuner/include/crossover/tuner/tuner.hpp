@@ -22,9 +22,10 @@ struct TuneOptions {
   std::chrono::duration<double> budget{10};
   bool thorough = false;
   L2State l2 = L2State::cold;
-  std::optional<LaunchMode> launch_mode;  // default: the machine's first
-  std::uint64_t seed = 0;                 // 0: from the process and the clock
-  std::vector<std::string> keep_arms;     // names or families that are measured however slow they are
+  std::optional<LaunchMode> launch_mode;        // default: the machine's first
+  std::uint64_t seed = 0;                       // 0: from the process and the clock
+  std::vector<std::string> keep_arms;           // names or families that are measured however slow they are
+  std::chrono::duration<double> patience{600};  // for other processes that are measuring
   // Off: one arm after the other instead of rounds, to see what drift makes of a comparison. Such a run is no evidence.
   bool interleaved = true;
 };
@@ -67,19 +68,24 @@ struct Tuning {
 class Tuner final : public OnMiss {
  public:
   Tuner(Backend& backend, Store& store, TuneOptions options, OnProgress progress = {});
-  // Throws what measure() does. A store that fails loses nothing: Tuning::not_stored says why.
+  // Waits for its turn: among the threads of this tuner, and until no other process measures on the same GPU or the
+  // same problem (for TuneOptions::patience; then it throws Failure). Throws what measure() does. A store that fails
+  // loses nothing: Tuning::not_stored says why.
   Tuning tune(const Operation& operation, const Problem& problem);
   Tuning tune(const Operation& operation, const Problem& problem, const TuneOptions& options);
-  // In the regime of the miss. Measures nothing where the store has what the lookup missed by now. Throws also
-  // StoreError.
-  void tune(const Miss& miss) override;
+  // In the regime of the miss. Measures nothing where the store has what the lookup missed by now, or where it failed
+  // or was inconclusive and is not to be tried again yet. False, at once: this tuner, another one of the key, or one on
+  // the same GPU is at work. Throws also StoreError.
+  bool tune(const Miss& miss) override;
   void record(const Miss& miss) override;
 
  private:
   Verdict decided(const EvidenceKey& key, const Run& run);
   Tuning tune_locked(const Operation& operation, const EvidenceKey& key, const TuneOptions& options);
   Regime regime_of(const TuneOptions& options) const;
-  void settle_request(const EvidenceKey& key, Rows max_rows, const Tuning* tuning);
+  std::vector<Claim> wait_for_claims(const EvidenceKey& key, const TuneOptions& options);
+  std::optional<Request> request_for(const EvidenceKey& key);
+  void settle_request(const EvidenceKey& key, Rows max_rows, const Tuning* tuning, bool asked = false);
   bool served_already(const Miss& miss, std::int64_t asked_us);
 
   Backend& backend_;

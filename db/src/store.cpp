@@ -757,6 +757,28 @@ void Store::require_writable() {
 
 Id Store::keep(const Run& run) { return state_->keeper().append(run); }
 Id Store::keep(const Verdict& verdict) { return state_->keeper().put(verdict); }
+std::uint64_t Store::generation_of(const EvidenceKey& key) {
+  const std::uint64_t kept = state_->kept() != nullptr ? state_->kept()->generation() : 0;
+  return state_->read(kept, [&](Connection& connection) {
+    const KeyIds ids = ids_of(key);
+    std::uint64_t hash = 0xcbf29ce484222325u ^ kept;  // FNV-1a
+    const auto add = [&](std::string_view text) {
+      for (const char each : text) hash = (hash ^ static_cast<std::uint8_t>(each)) * 0x100000001b3u;
+    };
+    for (const char* sql :
+         {"SELECT run_ids FROM live WHERE device_id = ?1 AND problem_id = ?2 AND regime_id = ?3",
+          "SELECT count(*) FROM verdict WHERE device_id = ?1 AND problem_id = ?2 AND regime_id = ?3"}) {
+      Query query = connection.query(sql);
+      query.bind(ids.device).bind(ids.problem).bind(ids.regime);
+      try {
+        if (query.step()) add(sql[7] == 'r' ? query.text(0) : std::to_string(query.integer(0)));
+      } catch (const BadRow&) {  // the lookup says so
+      }
+    }
+    return hash;
+  });
+}
+
 std::vector<std::string> Store::warnings() { return state_->take_warnings(); }
 
 Id Store::append(const Run& original) {

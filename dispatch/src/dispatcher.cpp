@@ -56,6 +56,8 @@ struct Bound::State {
 
   std::mutex mutex;                                        // everything below
   std::uint64_t generation = 0;                            // of the source when the plans were made
+  std::map<LaunchMode, std::uint64_t> known;               // of the source for the key, when its plan was made
+  int failures = 0;                                        // in a row, to make a plan anew
   std::set<LaunchMode> refused;                            // missed, and somebody else was measuring
   std::vector<std::unique_ptr<const Compiled>> published;  // current and former plans: a thread may still read one
   std::map<std::pair<std::string, std::string>, std::shared_ptr<Prepared>> prepared;  // by arm and config
@@ -342,25 +344,36 @@ struct Dispatcher::State {
       for (const auto& bound : bounds)
         if (auto state = bound.lock()) live.push_back(std::move(state));
     }
-    if (retry)
-      for (const auto& bound : live) try_again(*bound);
-    const std::uint64_t stored = generation();
-    for (const auto& bound : live) renew(*bound, stored);
+    const auto renew_all = [&] {
+      const std::uint64_t stored = generation();
+      for (const auto& bound : live) renew(*bound, stored);
+    };
+    renew_all();
+    bool tuned = false;
+    for (const auto& bound : live) tuned = (retry && try_again(*bound)) || tuned;
+    if (tuned) renew_all();
   }
 
-  void try_again(Bound::State& bound) {
-    std::set<LaunchMode> refused;
+  // Tunes what the bound was refused and still misses. True: there is something new.
+  bool try_again(Bound::State& bound) {
+    std::map<LaunchMode, std::string> missed;
     {
       const std::lock_guard lock(bound.mutex);
-      refused.swap(bound.refused);
+      for (const LaunchMode mode : bound.refused)
+        if (const Resolution& known = bound.plan(mode).resolution; known.miss) missed[mode] = known.why;
+      bound.refused.clear();
     }
-    for (const LaunchMode mode : refused) {
-      Tried tried;
-      lookup(*bound.operation, bound.problem, {.launch_mode = mode, .l2 = bound.l2}, bound.policy, tried);
-      if (!tried.refused) continue;
+    bool tuned = false;
+    for (const auto& [mode, why] : missed) {
+      const EvidenceKey key{machine.device(), bound.problem, {.launch_mode = mode, .l2 = bound.l2}};
+      if (tune_once({bound.operation, key, options.max_rows, why, false})) {
+        tuned = true;
+        continue;
+      }
       const std::lock_guard lock(bound.mutex);
       bound.refused.insert(mode);
     }
+    return tuned;
   }
 
   // 0 where the database does not answer; the next lookup says why.
@@ -372,23 +385,39 @@ struct Dispatcher::State {
     }
   }
 
-  // A plan that cannot be made anew stays as it is, and is tried again at the next refresh.
+  std::optional<std::uint64_t> generation_of(const EvidenceKey& key) {
+    try {
+      return source.generation_of(key);
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+
+  // A plan that cannot be made anew stays as it is, and is tried again at the next refresh. That a database is locked
+  // for once is nothing to complain of.
   void renew(Bound::State& bound, std::uint64_t stored) {
+    constexpr int kPersistent = 3;
     const std::lock_guard lock(bound.mutex);
     if (bound.generation == stored) return;
     bool done = true;
     for (const LaunchMode mode : bound.modes) {
       try {
         const Regime regime{.launch_mode = mode, .l2 = bound.l2};
+        const std::uint64_t own = source.generation_of({machine.device(), bound.problem, regime});
+        if (const auto known = bound.known.find(mode); known != bound.known.end() && known->second == own) continue;
         Resolution resolution = resolved_from(source, *bound.operation, bound.problem, regime, bound.policy, {});
-        if (resolution.plan == bound.plan(mode).resolution.plan) continue;
-        publish(bound, mode, compile(bound, regime, std::move(resolution)));
+        if (resolution.plan != bound.plan(mode).resolution.plan)
+          publish(bound, mode, compile(bound, regime, std::move(resolution)));
+        bound.known[mode] = own;
       } catch (const std::exception& error) {
         done = false;
-        warn("the plan of " + to_string(bound.problem) + " stays as it is: " + error.what());
+        if (++bound.failures >= kPersistent)
+          warn("the plan of " + to_string(bound.problem) + " stays as it is: " + error.what());
       }
     }
-    if (done) bound.generation = stored;
+    if (!done) return;
+    bound.generation = stored;
+    bound.failures = 0;
   }
 };
 
@@ -428,6 +457,8 @@ Bound Dispatcher::bind(const Operation& operation, const Problem& problem, const
   bool tuned = false;
   for (const LaunchMode mode : bound->modes) {
     const Regime regime{.launch_mode = mode, .l2 = bound->l2};
+    if (const auto known = state_->generation_of({state_->machine.device(), bound->problem, regime}))
+      bound->known[mode] = *known;
     State::Tried tried;
     Resolution resolution = state_->lookup(operation, bound->problem, regime, policy, tried);
     tuned = tuned || tried.tuned;

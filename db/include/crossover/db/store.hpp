@@ -49,6 +49,7 @@ class Store final : public EvidenceSource {
   bool load(Run& run) override;
   std::vector<Verdict> verdicts(const EvidenceKey& key) override;
   std::uint64_t generation() override;
+  std::uint64_t generation_of(const EvidenceKey& key) override;
   std::vector<std::string> warnings() override;
 
   // Writing. Each is one transaction of a few milliseconds, atomic and durable when it returns. Throws StoreError.

@@ -163,6 +163,12 @@ class EvidenceSource {
   virtual std::vector<Verdict> verdicts(const EvidenceKey& key) = 0;
   // Changes when any process stored something; cheap (no more than a system call or two).
   virtual std::uint64_t generation() = 0;
+  // The same for what belongs to one key; may change without cause. Far cheaper than looking the key up. Throws
+  // StoreError.
+  virtual std::uint64_t generation_of(const EvidenceKey& key) {
+    static_cast<void>(key);
+    return generation();
+  }
   // Sentences for people about what could not be read since the last call, each once.
   virtual std::vector<std::string> warnings() = 0;
 };

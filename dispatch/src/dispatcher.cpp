@@ -141,7 +141,8 @@ struct Dispatcher::State {
   OnMiss* on_miss;
   DispatcherOptions options;
 
-  std::mutex mutex;  // everything below
+  std::mutex retrying;  // held by the thread that tunes what was refused
+  std::mutex mutex;     // everything below
   std::set<EvidenceKey> tuning;
   std::vector<std::weak_ptr<Bound::State>> bounds;
   std::set<std::string> warned;
@@ -346,11 +347,19 @@ struct Dispatcher::State {
     }
     const auto renew_all = [&] {
       const std::uint64_t stored = generation();
-      for (const auto& bound : live) renew(*bound, stored);
+      Resolved resolved_now;
+      for (const auto& bound : live) renew(*bound, stored, resolved_now);
     };
     renew_all();
+    // One thread at a time, and only until somebody else turns out to be measuring: so it is for the others as well.
+    const std::unique_lock turn = retry ? std::unique_lock(retrying, std::try_to_lock) : std::unique_lock<std::mutex>();
+    if (!turn.owns_lock()) return;
     bool tuned = false;
-    for (const auto& bound : live) tuned = (retry && try_again(*bound)) || tuned;
+    for (const auto& bound : live) {
+      tuned = try_again(*bound) || tuned;
+      const std::lock_guard lock(bound->mutex);
+      if (!bound->refused.empty()) break;
+    }
     if (tuned) renew_all();
   }
 
@@ -393,9 +402,21 @@ struct Dispatcher::State {
     }
   }
 
+  // What one refresh has looked up so far: many layers of a model are the same problem.
+  using Resolved = std::map<EvidenceKey, std::vector<std::pair<Policy, Resolution>>>;
+
+  const Resolution& resolved_once(const Bound::State& bound, const Regime& regime, Resolved& resolved_now) {
+    auto& same_key = resolved_now[{machine.device(), bound.problem, regime}];
+    for (const auto& [policy, resolution] : same_key)
+      if (policy == bound.policy) return resolution;
+    same_key.emplace_back(bound.policy,
+                          resolved_from(source, *bound.operation, bound.problem, regime, bound.policy, {}));
+    return same_key.back().second;
+  }
+
   // A plan that cannot be made anew stays as it is, and is tried again at the next refresh. That a database is locked
   // for once is nothing to complain of.
-  void renew(Bound::State& bound, std::uint64_t stored) {
+  void renew(Bound::State& bound, std::uint64_t stored, Resolved& resolved_now) {
     constexpr int kPersistent = 3;
     const std::lock_guard lock(bound.mutex);
     if (bound.generation == stored) return;
@@ -405,7 +426,7 @@ struct Dispatcher::State {
         const Regime regime{.launch_mode = mode, .l2 = bound.l2};
         const std::uint64_t own = source.generation_of({machine.device(), bound.problem, regime});
         if (const auto known = bound.known.find(mode); known != bound.known.end() && known->second == own) continue;
-        Resolution resolution = resolved_from(source, *bound.operation, bound.problem, regime, bound.policy, {});
+        Resolution resolution = resolved_once(bound, regime, resolved_now);
         if (resolution.plan != bound.plan(mode).resolution.plan)
           publish(bound, mode, compile(bound, regime, std::move(resolution)));
         bound.known[mode] = own;
@@ -480,7 +501,9 @@ Bound Dispatcher::bind(const Operation& operation, const Problem& problem, const
     state_->bounds.push_back(bound);
   }
   if (tuned) state_->refresh(true, false);
-  state_->renew(*bound, state_->generation());  // what another thread stored before this one was on the list
+  State::Resolved nothing_yet;
+  state_->renew(*bound, state_->generation(),
+                nothing_yet);  // what another thread stored before this one was on the list
   return Bound(std::move(bound));
 }
 

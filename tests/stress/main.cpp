@@ -140,7 +140,7 @@ int work(const Size& size, const std::filesystem::path& folder, int seed) {
           late = true;
           return;
         }
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
         dispatcher.refresh();
       }
     });
@@ -204,7 +204,7 @@ int round(const Size& size, int number, int kills, int& killed_in_all) {
     if (static_cast<int>(killed.size()) < kills) {
       for (const auto& [pid, problem] : read(folder / "log").at_work) {
         if (!alive.contains(pid) || killed.contains(pid)) continue;
-        std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % 8'000));
         ::kill(pid, SIGKILL);
         killed.insert(pid);
         start();

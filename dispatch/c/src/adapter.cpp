@@ -28,7 +28,6 @@ class Reply {
   Reply(const Reply&) = delete;
   Reply& operator=(const Reply&) = delete;
   crossover_text* get() { return &text_; }
-  const crossover_text& view() const { return text_; }
   // What is there, cut where there was no more room.
   std::string text() const {
     const std::size_t end = data_.find('\0');
@@ -181,7 +180,7 @@ class ForeignArm final : public Arm {
     const ProblemTable problem_table(problem);
     const crossover_device device_now = device_table(device);
     Reply reason;
-    crossover_eligibility result{sizeof(crossover_eligibility), 1, 1, kMaxRows, 1, reason.view()};
+    crossover_eligibility result{sizeof(crossover_eligibility), 1, 1, kMaxRows, 1, reason.get()};
     const crossover_status status = table_.supports(table_.context, problem_table.get(), rows, &device_now, &result);
     std::string why = reason.text();
     if (status != CROSSOVER_OK) return Eligibility::no(why.empty() ? c::status_text(status) : std::move(why));
@@ -342,7 +341,7 @@ class ForeignWorkload final : public Workload {
 
   Check check(Rows rows, std::string_view numerics) override {
     Reply detail;
-    crossover_check result{sizeof(crossover_check), 0, std::numeric_limits<double>::quiet_NaN(), detail.view()};
+    crossover_check result{sizeof(crossover_check), 0, std::numeric_limits<double>::quiet_NaN(), detail.get()};
     const crossover_status status =
         table_.workload_check(table_.context, data_, rows, std::string(numerics).c_str(), &result);
     if (status != CROSSOVER_OK) c::raise(status, what_ + ", workload_check", detail.text());

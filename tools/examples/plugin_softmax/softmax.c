@@ -72,8 +72,8 @@ static inline float exp_below_one(float x) {
   return (p * rest * rest + rest + 1.0F) * power;
 }
 
-// The same three passes, kLanes columns at a time with a maximum and a sum for each lane.
-static void blocked(const float* x, float* y, int64_t columns) {
+// The same in loops without a dependence from one column to the next: kLanes maxima and sums instead of one.
+static void blocked(const float* restrict x, float* restrict y, int64_t columns) {
   float lane[kLanes];
   const int64_t whole = columns - columns % kLanes;
   float highest = -FLT_MAX, sum = 0;
@@ -84,16 +84,14 @@ static void blocked(const float* x, float* y, int64_t columns) {
   for (int j = 0; j < kLanes; ++j) highest = lane[j] > highest ? lane[j] : highest;
   for (int64_t i = whole; i < columns; ++i) highest = x[i] > highest ? x[i] : highest;
 
+  for (int64_t i = 0; i < columns; ++i) y[i] = exp_below_one(x[i] - highest);
+
   for (int j = 0; j < kLanes; ++j) lane[j] = 0;
   for (int64_t i = 0; i < whole; i += kLanes) {
-    float e[kLanes];
-    for (int j = 0; j < kLanes; ++j) e[j] = exp_below_one(x[i + j] - highest);
-    for (int j = 0; j < kLanes; ++j) lane[j] += e[j];
-    memcpy(y + i, e, sizeof e);
+    for (int j = 0; j < kLanes; ++j) lane[j] += y[i + j];
   }
   for (int j = 0; j < kLanes; ++j) sum += lane[j];
-  for (int64_t i = whole; i < columns; ++i) sum += y[i] = exp_below_one(x[i] - highest);
-
+  for (int64_t i = whole; i < columns; ++i) sum += y[i];
   const float factor = 1.0F / sum;
   for (int64_t i = 0; i < columns; ++i) y[i] *= factor;
 }
@@ -108,7 +106,7 @@ static crossover_status supports(void* context, const crossover_problem* problem
   (void)context, (void)problem, (void)rows;
   if (strcmp(device->kind, "cpu") == 0) return CROSSOVER_OK;
   eligibility->eligible = 0;
-  snprintf(eligibility->reason.data, eligibility->reason.capacity, "runs on a CPU, not on %s", device->kind);
+  snprintf(eligibility->reason->data, eligibility->reason->capacity, "runs on a CPU, not on %s", device->kind);
   return CROSSOVER_OK;
 }
 
@@ -259,7 +257,7 @@ static crossover_status workload_check(void* context, void* workload, int64_t ro
     for (int64_t i = 0; i < w->columns; ++i) {
       const double expected = exp((double)x_row[i] - highest) / sum, got = (double)y[r * w->columns + i];
       if (!isfinite(got)) {
-        snprintf(check->detail.data, check->detail.capacity, "row %" PRId64 ", column %" PRId64 " is %g", r, i, got);
+        snprintf(check->detail->data, check->detail->capacity, "row %" PRId64 ", column %" PRId64 " is %g", r, i, got);
         return CROSSOVER_OK;
       }
       difference += (got - expected) * (got - expected);
@@ -269,7 +267,7 @@ static crossover_status workload_check(void* context, void* workload, int64_t ro
   check->error = sqrt(difference / norm);
   check->ok = check->error < 1e-5;
   if (!check->ok)
-    snprintf(check->detail.data, check->detail.capacity, "relative error %g, not below 1e-5", check->error);
+    snprintf(check->detail->data, check->detail->capacity, "relative error %g, not below 1e-5", check->error);
   return CROSSOVER_OK;
 }
 

@@ -278,7 +278,7 @@ typedef struct crossover_eligibility {
   size_t struct_size;
   int32_t eligible;
   int64_t min_rows, max_rows, rows_multiple_of;  // at which other row counts it is eligible too
-  crossover_text reason;                         // why not; names the value at fault: "columns % 8 != 0 (columns = 9)"
+  crossover_text* reason;                        // why not; names the value at fault: "columns % 8 != 0 (columns = 9)"
 } crossover_eligibility;
 
 // Filled in by the function; as it is passed: zeros.
@@ -378,9 +378,9 @@ typedef struct crossover_workload {
 // Comparison of the outputs with the reference. Filled in by the function.
 typedef struct crossover_check {
   size_t struct_size;
-  int32_t ok;             // 0 as it is passed; NaN where it should not be, or an element never written, is not ok
-  double error;           // relative L2 against a reference in f64; NaN if it could not be computed
-  crossover_text detail;  // names the first bad element
+  int32_t ok;              // 0 as it is passed; NaN where it should not be, or an element never written, is not ok
+  double error;            // relative L2 against a reference in f64; NaN if it could not be computed
+  crossover_text* detail;  // names the first bad element
 } crossover_check;
 
 typedef struct crossover_operation {

@@ -23,10 +23,17 @@ name=$1
 # Programs whose own runtime is not the sanitizer's cannot load a library that is sanitized.
 unsanitized() { [[ -z $SANITIZE ]] || skip "a program that is not sanitized cannot load a sanitized library"; }
 
-# Three lines "ROWS rows: ARM (tuned), …", checked by the program itself.
+# expect_tuned COMMAND…: it ends well (it checks its results itself) and prints three lines "ROWS rows: ARM (tuned), …".
+# On a busy machine a verdict may be inconclusive, hence a few tries.
 expect_tuned() {
-  echo "$1"
-  [[ $(grep -c -E '^ *[0-9]+ rows: host_[a-z_]+ \(tuned\), relative error' <<<"$1") == 3 ]] || fail "not three tuned choices"
+  local attempt output
+  for attempt in 1 2 3 4 5; do
+    rm -f -- "$CROSSOVER_DB"
+    output=$("$@")
+    printf 'try %d\n%s\n' "$attempt" "$output"
+    [[ $(grep -c -E '^ *[0-9]+ rows: host_[a-z_]+ \(tuned\), relative error' <<<"$output") != 3 ]] || return 0
+  done
+  fail "never three tuned choices"
 }
 
 # refused FILE TEXT: exit code 2, one sentence with TEXT, nothing on standard output.
@@ -51,6 +58,7 @@ case $name in
     ;;
   abi)
     command -v abidw >/dev/null || skip "abidw and abidiff (Debian: abigail-tools) are not installed"
+    [[ -z $SANITIZE ]] || skip "a sanitized build has too little debug information to compare"
     readelf -S "$LIBRARY" | grep -q '\.debug_info' || skip "this build has no debug information to compare"
     abidw --headers-dir "$(dirname -- "$HEADER")" --drop-private-types --exported-interfaces-only --no-elf-needed \
       --no-corpus-path --no-comp-dir-path --no-show-locs --out-file "$folder/now.abi" "$LIBRARY"
@@ -75,12 +83,12 @@ case $name in
       done
     done
     ;;
-  c) expect_tuned "$("$BIN/crossover_example_c_linear_layer")" ;;
+  c) expect_tuned "$BIN/crossover_example_c_linear_layer" ;;
   python)
     unsanitized
     for python in /usr/bin/python3 python3; do
       if command -v "$python" >/dev/null && "$python" -c 'import numpy' 2>/dev/null; then
-        expect_tuned "$("$python" "$examples/linear_layer.py" "$LIBRARY")"
+        expect_tuned "$python" "$examples/linear_layer.py" "$LIBRARY"
         exit
       fi
     done
@@ -91,7 +99,7 @@ case $name in
     for rustc in /usr/bin/rustc rustc; do
       if command -v "$rustc" >/dev/null && "$rustc" --version 2>/dev/null; then
         "$rustc" --edition 2021 -D warnings -O -L "$(dirname -- "$LIBRARY")" -o "$folder/layer" "$examples/linear_layer.rs"
-        expect_tuned "$(LD_LIBRARY_PATH=$(dirname -- "$LIBRARY") "$folder/layer")"
+        expect_tuned env LD_LIBRARY_PATH="$(dirname -- "$LIBRARY")" "$folder/layer"
         exit
       fi
     done
@@ -100,8 +108,11 @@ case $name in
   plugin)
     softmax=$PLUGINS/libsoftmax.so
     common=(--plugin "$softmax" --operation softmax --problem columns=512 --device cpu)
-    "$BIN/crossover" tune "${common[@]}" --max-rows 64 --budget 1s --json >"$folder/tune.json"
-    grep -q '"status": "provisional"' "$folder/tune.json" || fail "no verdict: $(cat -- "$folder/tune.json")"
+    for attempt in 1 2 3 4 5; do
+      "$BIN/crossover" tune "${common[@]}" --max-rows 64 --budget 1s --json >"$folder/tune.json"
+      ! grep -q -E '"status": "(provisional|confirmed)"' "$folder/tune.json" || break
+      echo "try $attempt: inconclusive"
+    done
     "$BIN/crossover" select "${common[@]}" --rows 7 --json | tee "$folder/select.json" | grep -q '"origin": "tuned"' ||
       fail "not served"
     chosen=$(sed -n 's/^  "arm": "\(.*\)",$/\1/p' "$folder/select.json")

@@ -68,6 +68,7 @@ static crossover_status prepare_tiled(void* context, const crossover_prepare* re
 static crossover_status launch(void* context, void* prepared, int64_t rows, const crossover_arguments* arguments,
                                const crossover_launch_options* options) {
   (void)context, (void)options;
+  ++toy.launched;
   if (toy.launch_status != CROSSOVER_OK) return toy.launch_status;
   if (arguments->input_count != 1 || arguments->output_count != 1) return CROSSOVER_INVALID_ARGUMENT;
   const float* const x = arguments->inputs[0];

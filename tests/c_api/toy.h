@@ -11,11 +11,11 @@ extern "C" {
 
 // What the operation does from now on, and what it has done. Not thread-safe but for reading.
 struct toy_state {
-  crossover_status launch_status;     // of launch(), instead of running
-  crossover_status normalise_status;  // of normalise(), with the message "the toy refuses"
-  const char* config;                 // that tiled/2 settles on; NULL: "step=2"
-  int32_t wrong;                      // not 0: tiled/2 computes nonsense
-  int64_t prepared, destroyed, launched;
+  crossover_status launch_status;         // of launch(), instead of running
+  crossover_status normalise_status;      // of normalise(), with the message "the toy refuses"
+  const char* config;                     // that tiled/2 settles on; NULL: "step=2"
+  int32_t wrong;                          // not 0: tiled/2 computes nonsense
+  int64_t prepared, destroyed, launched;  // calls
 };
 extern struct toy_state toy;
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -464,6 +465,25 @@ TEST_F(CApi, ThreadsShareABound) {
     });
   }
   for (std::thread& each : threads) each.join();
+}
+
+TEST_F(CApi, ThreadsRegisterOperations) {
+  std::vector<std::thread> threads;
+  std::atomic<int> taken_names = 0;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      const std::string own = name_ + std::to_string(i);
+      toy_tables tables;
+      toy_fill(&tables, own.c_str(), "v1");
+      EXPECT_EQ(crossover_register_operation(&tables.operation), CROSSOVER_OK) << error();
+      tables.operation.name = name_.c_str();  // of the four that want this name one gets it
+      if (crossover_register_operation(&tables.operation) == CROSSOVER_OK) ++taken_names;
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  EXPECT_EQ(taken_names, 1);
+  open();
+  EXPECT_EQ(bind_toy_again(&bound_), CROSSOVER_OK) << error();
 }
 
 // ---- Operations of the caller

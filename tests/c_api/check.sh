@@ -83,6 +83,18 @@ case $name in
       done
     done
     ;;
+  readme)
+    # The first example of the README compiles, in a function that has what the text says an engine has.
+    awk '/^```c$/ { on = 1; next } /^```$/ { exit } on' "$SOURCE/dispatch/c/README.md" >"$folder/example"
+    {
+      grep '^#include' "$folder/example"
+      echo 'int fail(const char*); void* allocate(size_t); int layer_of_an_engine(void*, void*, void*, void*, int64_t, int64_t);'
+      echo 'int layer_of_an_engine(void* w, void* scales, void* x, void* y, int64_t rows, int64_t max_rows) {'
+      grep -v '^#include' "$folder/example"
+      echo 'return 0; }'
+    } >"$folder/example.c"
+    cc -std=c11 -Wall -Wextra -Werror -fsyntax-only -I"$(dirname -- "$(dirname -- "$HEADER")")" "$folder/example.c"
+    ;;
   c) expect_tuned "$BIN/crossover_example_c_linear_layer" ;;
   python)
     unsanitized

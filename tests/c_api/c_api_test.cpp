@@ -133,13 +133,17 @@ class CApi : public ::testing::Test {
     return crossover_bind(runtime_, &options, bound);
   }
 
-  // Measures the toy until the verdict is one: on a busy machine the first may be inconclusive. Gives the last report.
+  // Measures the toy until the verdict is one: on a busy or slow machine the first may be inconclusive. Gives the last
+  // report.
   std::string tune_toy() {
     auto options = sized<crossover_tune_options>();
     options.operation = name_.c_str();
     options.problem = "unit=one";
     std::string report;
-    for (int attempt = 0; attempt < 5 && arm_at(8).find(" tuned") == std::string::npos; ++attempt) {
+    for (int attempt = 0; attempt < 5 && (arm_at(4).find(" tuned") == std::string::npos ||
+                                          arm_at(8).find(" tuned") == std::string::npos);
+         ++attempt) {
+      options.budget_s = 0.2 * (1 << attempt);
       char* json = nullptr;
       EXPECT_EQ(crossover_tune(runtime_, &options, &json), CROSSOVER_OK) << error();
       report = taken(json);
@@ -542,11 +546,14 @@ TEST_F(CApi, AMissTunesAndTheConfigurationIsRestored) {
 
 TEST_F(CApi, AWrongResultIsNotServed) {
   toy.wrong = 1;
-  bind_toy(CROSSOVER_ON_MISS_TUNE);
-  toy.wrong = 0;
+  bind_toy();
+  auto options = sized<crossover_tune_options>();
+  options.operation = name_.c_str();
+  options.problem = "";
   char* json = nullptr;
-  ASSERT_EQ(crossover_explain(bound_, 8, CROSSOVER_LAUNCH_DEFAULT, &json), CROSSOVER_OK) << error();
-  EXPECT_THAT(taken(json), ::testing::Not(HasSubstr("\"arm\":\"tiled/2\",\"median_us\"")));
+  ASSERT_EQ(crossover_tune(runtime_, &options, &json), CROSSOVER_OK) << error();
+  EXPECT_THAT(taken(json), ::testing::Not(HasSubstr("\"arm\":\"tiled/2\"")));
+  EXPECT_NE(arm_at(8), "tiled/2 tuned");
 }
 
 TEST_F(CApi, StatusesOfACallersFunctionsComeBack) {

@@ -55,6 +55,7 @@ int look_at(dl_phdr_info* info, std::size_t, void* data) {
   for (int i = 0; i < info->dlpi_phnum && search.module.build_id.empty(); ++i) {
     const auto& segment = info->dlpi_phdr[i];
     if (segment.p_type != PT_NOTE) continue;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): this is how the loader says where a module lies
     const auto* const notes = reinterpret_cast<const unsigned char*>(info->dlpi_addr + segment.p_vaddr);
     search.module.build_id = build_id_in(notes, notes + segment.p_memsz, segment.p_align == 8 ? 8 : 4);
   }

@@ -287,6 +287,7 @@ TEST_F(CApi, BadValuesAreErrors) {
   }
   expect_error(crossover_select(bound_, 1, 3, &choice), CROSSOVER_INVALID_ARGUMENT, "crossover_launch_mode 3");
   EXPECT_EQ(crossover_select(bound_, kLargest, 0, &choice), CROSSOVER_OK) << error();
+  EXPECT_EQ(crossover_workspace_bytes(bound_, kLargest, &bytes), CROSSOVER_OK) << error();
 
   auto options = layer();
   options.operation = "nosuch";
@@ -331,6 +332,10 @@ TEST_F(CApi, BadValuesAreErrors) {
   tuned.budget_s = 0;
   tuned.max_rows = -1;
   expect_error(crossover_tune(runtime_, &tuned, nullptr), CROSSOVER_INVALID_ARGUMENT, "max_rows");
+  tuned.max_rows = 1;
+  tuned.keep_arms = "host_vector,nosuch";
+  expect_error(crossover_tune(runtime_, &tuned, nullptr), CROSSOVER_INVALID_ARGUMENT, "unknown arm 'nosuch'");
+  tuned.keep_arms = nullptr;
   tuned.max_rows = kLargest;
   const crossover_status status = crossover_tune(runtime_, &tuned, nullptr);
   EXPECT_TRUE(status == CROSSOVER_OUT_OF_MEMORY || status == CROSSOVER_INVALID_ARGUMENT) << status << ": " << error();
@@ -342,6 +347,9 @@ TEST_F(CApi, BadValuesAreErrors) {
   opened = sized<crossover_open_options>();
   opened.on_miss = 4;
   expect_error(crossover_open(&opened, &runtime), CROSSOVER_INVALID_ARGUMENT, "crossover_on_miss 4");
+  opened = sized<crossover_open_options>();
+  opened.database = "";
+  expect_error(crossover_open(&opened, &runtime), CROSSOVER_INVALID_ARGUMENT, "database is empty");
   opened = sized<crossover_open_options>();
   opened.l2 = -1;
   expect_error(crossover_open(&opened, &runtime), CROSSOVER_INVALID_ARGUMENT, "crossover_l2 -1");

@@ -160,7 +160,11 @@ void require(const Pointer* pointer, const char* name) {
   if (pointer == nullptr) throw InvalidArgument(std::string(name) + " is NULL");
 }
 
-std::string text_or(const char* text, const char* otherwise) { return text != nullptr ? text : otherwise; }
+// A text of options, where NULL stands for the default, which is "" in C++.
+std::string optional_text(const char* text, const char* name) {
+  if (text != nullptr && *text == '\0') throw InvalidArgument(std::string(name) + " is empty; NULL is the default");
+  return text != nullptr ? text : "";
+}
 
 void require_rows(Rows rows) {
   if (rows < 0) throw InvalidArgument("a row count is 0 or more, not " + std::to_string(rows));
@@ -231,6 +235,21 @@ std::chrono::duration<double> budget_or(double seconds, std::chrono::duration<do
   return seconds == 0 ? otherwise : std::chrono::duration<double>(seconds);
 }
 
+// Names or families of the operation's arms.
+std::vector<std::string> arms_from(const char* text, const char* field, const Operation& operation) {
+  std::vector<std::string> names = c::parse_list(text, field);
+  for (const std::string& name : names) {
+    std::string valid;
+    bool known = false;
+    for (const Arm* arm : operation.arms()) {
+      known = known || names_arm(name, arm->id().name);
+      valid += (valid.empty() ? "" : ", ") + arm->id().name;
+    }
+    if (!known) throw InvalidArgument("unknown arm '" + name + "'; there are: " + valid);
+  }
+  return names;
+}
+
 Policy policy_from(const crossover_policy* given, const Operation& operation) {
   Policy policy;
   if (given == nullptr) return policy;
@@ -245,16 +264,7 @@ Policy policy_from(const crossover_policy* given, const Operation& operation) {
     }
     if (!known) throw InvalidArgument("unknown numerics class '" + name + "'; there are: " + valid);
   }
-  policy.arms = c::parse_list(table.arms, "crossover_policy.arms");
-  for (const std::string& name : policy.arms) {
-    std::string valid;
-    bool known = false;
-    for (const Arm* arm : operation.arms()) {
-      known = known || names_arm(name, arm->id().name);
-      valid += (valid.empty() ? "" : ", ") + arm->id().name;
-    }
-    if (!known) throw InvalidArgument("unknown arm '" + name + "'; there are: " + valid);
-  }
+  policy.arms = arms_from(table.arms, "crossover_policy.arms", operation);
   policy.cached_bytes = table.cached_bytes;
   if (table.workspace_bytes < -1)
     throw InvalidArgument("crossover_policy.workspace_bytes is " + std::to_string(table.workspace_bytes) +
@@ -345,8 +355,8 @@ crossover_status crossover_open(const crossover_open_options* options, crossover
     crossover_open_options table{};
     if (options != nullptr) table = copied(options, sizeof options->struct_size, "crossover_open_options");
     RuntimeOptions opened;
-    opened.database = text_or(table.database, "");
-    opened.device = text_or(table.device, "");
+    opened.database = optional_text(table.database, "crossover_open_options.database");
+    opened.device = optional_text(table.device, "crossover_open_options.device");
     opened.access = table.read_only != 0 ? Store::Access::lookup_only : Store::Access::read_write;
     opened.on_miss = miss_mode_from(table.on_miss);
     opened.tuning.l2 = l2_from(table.l2);
@@ -420,7 +430,11 @@ crossover_status crossover_select(const crossover_bound* bound, int64_t rows, cr
     const Choice chosen = choice_at(*bound->bound, rows, mode_from(mode));
     const crossover_choice answer{size, chosen.arm->id().name.c_str(), to_string(chosen.origin).data(),
                                   origin_of(chosen.origin), 0};
-    std::memcpy(choice, &answer, std::min(size, sizeof answer));
+    if (size >= sizeof answer) {
+      *choice = answer;
+    } else {
+      std::memcpy(choice, &answer, size);
+    }
   });
 }
 
@@ -482,7 +496,7 @@ crossover_status crossover_tune(crossover_runtime* runtime, const crossover_tune
     tuning.thorough = table.thorough != 0;
     tuning.launch_mode = mode_from(table.launch_mode);
     tuning.l2 = l2_from(table.l2);
-    tuning.keep_arms = c::parse_list(table.keep_arms, "crossover_tune_options.keep_arms");
+    tuning.keep_arms = arms_from(table.keep_arms, "crossover_tune_options.keep_arms", operation);
     if (table.seed != 0) tuning.seed = table.seed;
     const Tuning result = runtime->runtime->tuner().tune(operation, problem, tuning);
     runtime->runtime->refresh();

@@ -11,11 +11,25 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "toy.h"
+
+#ifndef __SANITIZE_ADDRESS__  // which has an operator new of its own
+// Of this thread; the library's are among them, because this program's operator new is everybody's.
+thread_local std::int64_t allocations = 0;
+
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* const data = std::malloc(bytes)) return data;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* data) noexcept { std::free(data); }
+[[gnu::noinline]] void operator delete(void* data, std::size_t) noexcept { std::free(data); }
+#endif
 
 namespace {
 
@@ -532,6 +546,28 @@ TEST_F(CApi, AnOperationIsTunedAndDispatched) {
   EXPECT_GT(toy.prepared, 0);
   EXPECT_EQ(toy.prepared, toy.destroyed);
 }
+
+#ifndef __SANITIZE_ADDRESS__
+TEST_F(CApi, SelectAndLaunchAllocateNothing) {
+  allocations = 0;
+  bind_toy();
+  EXPECT_GT(allocations, 0);
+  const float x = 2;
+  float y = 0;
+  inputs_[0] = &x;
+  outputs_[0] = &y;
+  const auto table = arguments();
+  const auto how = within(workspace_);
+  auto choice = sized<crossover_choice>();
+  allocations = 0;
+  const crossover_status selected = crossover_select(bound_, 1, CROSSOVER_LAUNCH_DEFAULT, &choice);
+  const crossover_status launched = crossover_launch(bound_, 1, &table, &how);
+  EXPECT_EQ(allocations, 0);
+  EXPECT_EQ(selected, CROSSOVER_OK);
+  EXPECT_EQ(launched, CROSSOVER_OK);
+  EXPECT_EQ(y, 6);
+}
+#endif
 
 TEST_F(CApi, AMissTunesAndTheConfigurationIsRestored) {
   setenv("CROSSOVER_DISABLE_ARMS", "plain", 1);

@@ -91,11 +91,12 @@ class CApi : public ::testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
-  void open(crossover_on_miss on_miss = CROSSOVER_ON_MISS_FALLBACK) {
+  void open(crossover_on_miss on_miss = CROSSOVER_ON_MISS_FALLBACK, bool read_only = false) {
     auto options = sized<crossover_open_options>();
     options.database = database_.c_str();
     options.device = "cpu";
     options.on_miss = on_miss;
+    options.read_only = read_only ? 1 : 0;
     options.max_rows = 16;
     options.budget_s = 0.2;
     ASSERT_EQ(crossover_open(&options, &runtime_), CROSSOVER_OK) << error();
@@ -128,8 +129,8 @@ class CApi : public ::testing::Test {
   }
 
   // Registers the toy under a name that no other test uses, and binds it.
-  void bind_toy(crossover_on_miss on_miss = CROSSOVER_ON_MISS_FALLBACK) {
-    open(on_miss);
+  void bind_toy(crossover_on_miss on_miss = CROSSOVER_ON_MISS_FALLBACK, bool read_only = false) {
+    open(on_miss, read_only);
     toy_fill(&tables_, name_.c_str(), "v1");
     ASSERT_EQ(crossover_register_operation(&tables_.operation), CROSSOVER_OK) << error();
     ASSERT_EQ(bind_toy_again(&bound_), CROSSOVER_OK) << error();
@@ -586,6 +587,13 @@ TEST_F(CApi, AMissTunesAndTheConfigurationIsRestored) {
   EXPECT_EQ(crossover_select(again, 8, 0, &choice), CROSSOVER_OK);
   EXPECT_NE(choice.origin, CROSSOVER_ORIGIN_TUNED);
   EXPECT_EQ(crossover_unbind(again), CROSSOVER_OK);
+}
+
+TEST_F(CApi, WhatIsReadOnlyStaysInMemory) {
+  bind_toy(CROSSOVER_ON_MISS_FALLBACK, true);
+  EXPECT_THAT(tune_toy(), AllOf(HasSubstr("\"id\":null"), HasSubstr("\"not_stored\":\"")));
+  EXPECT_THAT(arm_at(8), HasSubstr(" tuned"));
+  EXPECT_FALSE(std::filesystem::exists(database_));
 }
 
 TEST_F(CApi, AWrongResultIsNotServed) {

@@ -60,8 +60,9 @@ class Runtime {
   static std::vector<std::string> device_names();
   // The operations that come with the library, then those that were registered.
   static std::vector<const Operation*> operations();
-  // Makes operations known by their names to every Runtime of the process, until the process ends: all of them, or none.
-  // Throws InvalidArgument for a name that is taken or that no option could take, and for an operation without arms.
+  // Makes operations known by their names to every Runtime of the process, until the process ends: all of them, or
+  // none. Throws InvalidArgument for a name that is taken or that no option could take, and for an operation without
+  // arms.
   static void register_operations(std::vector<std::unique_ptr<const Operation>> operations);
   static void register_operation(std::unique_ptr<const Operation> operation);
   // Lives until the process ends. Throws InvalidArgument that lists them.

@@ -30,7 +30,7 @@ using Described = boost::program_options::options_description;
 void add_output_options(Described& options);
 void add_database_option(Described& options);
 void add_device_option(Described& options, bool stored);  // stored: takes the id of a stored device as well
-void add_problem_options(Described& options);  // --plugin is one of them
+void add_problem_options(Described& options);             // --plugin is one of them
 void add_plugin_option(Described& options);
 void add_policy_options(Described& options);
 void add_regime_options(Described& options);

@@ -53,7 +53,7 @@ endfunction()
 
 set(crossover_own "")
 set(crossover_third_party "")
-foreach(component IN ITEMS dispatch db tuner kernels cuda runtime)
+foreach(component IN ITEMS dispatch db tuner kernels cuda runtime plugin)
   if(TARGET crossover::${component})
     crossover_collect(crossover::${component} crossover_own crossover_third_party)
   endif()
@@ -113,6 +113,15 @@ string(REGEX REPLACE "/$" "" crossover_pc_prefix "${crossover_pc_prefix}")
 configure_file(${CMAKE_CURRENT_LIST_DIR}/crossover.pc.in crossover.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/crossover.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
+# The C interface: a file of targets of its own, because whoever links it needs none of what the archives need.
+if(TARGET crossover_c)
+  install(TARGETS crossover_c EXPORT crossover-c LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT crossover-c NAMESPACE crossover:: FILE crossover-c-targets.cmake
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/crossover)
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/crossover-c.pc.in crossover-c.pc @ONLY)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/crossover-c.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()
+
 foreach(target IN LISTS crossover_own)
   get_target_property(source_folder ${target} SOURCE_DIR)
   if(EXISTS ${source_folder}/include)
@@ -121,7 +130,7 @@ foreach(target IN LISTS crossover_own)
   endif()
 endforeach()
 file(GLOB crossover_documents CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}
-  README.md CHANGELOG.md dispatch/*.md db/*.md tuner/*.md kernels/*.md kernels/*/*.md
+  README.md CHANGELOG.md dispatch/*.md dispatch/c/*.md db/*.md tuner/*.md kernels/*.md kernels/*/*.md
   kernels/*/*/*.md tools/*.md tests/*.md)
 foreach(document IN LISTS crossover_documents)
   cmake_path(GET document PARENT_PATH folder)

@@ -65,6 +65,8 @@ target_compile_options(crossover_build INTERFACE
   # Sources that are compiled as one: a file's own types look as if another file could see them.
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${CROSSOVER_WERROR}>>:-Werror>
+  $<$<COMPILE_LANGUAGE:C>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wstrict-prototypes;-Wno-missing-field-initializers>
+  $<$<AND:$<COMPILE_LANGUAGE:C>,$<BOOL:${CROSSOVER_WERROR}>>:-Werror>
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>
   # Nothing that is installed names the folder it was built in. The last one that matches wins.
   # nvcc hands the map to a shell as it is, hence the inner quotes.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # One check of the installed package: check.sh NAME. Its surroundings are in BUILD, SOURCE, WORK, CMAKE, CXX, PKG_CONFIG,
-# LIBDIR.
+# LIBDIR, C_LIBRARY (empty: this build has no C interface).
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
@@ -11,7 +11,7 @@ elsewhere="$WORK/somewhere else/prefix"
 run_consumer() {
   local folder
   folder=$(mktemp -d "$WORK/run-XXXXXX")
-  env -i PATH="$PATH" HOME="$folder" "$1" "$folder/tuning.db"
+  env -i PATH="$PATH" HOME="$folder" ${LIBRARIES:+LD_LIBRARY_PATH="$LIBRARIES"} "$1" "$folder/tuning.db"
   rm -rf -- "$folder"
 }
 
@@ -41,6 +41,11 @@ case $1 in
       "$LIBDIR/cmake/crossover/crossover-config.cmake" "$LIBDIR/pkgconfig/crossover.pc" share/doc/crossover/CHANGELOG.md; do
       [[ -f $prefix/$path ]] || { echo "$path was not installed" && exit 1; }
     done
+    if [[ -n $C_LIBRARY ]]; then
+      for path in "$LIBDIR/libcrossover.so" include/crossover/crossover.h "$LIBDIR/pkgconfig/crossover-c.pc"; do
+        [[ -f $prefix/$path ]] || { echo "$path was not installed" && exit 1; }
+      done
+    fi
     ;;
   find_package)
     with_cmake "$prefix" "$WORK/consumer-cmake"
@@ -60,6 +65,19 @@ case $1 in
     done < <(find "$prefix/include" -name '*.hpp' -print0)
     ((count >= 10)) || { echo "only $count headers are installed" && exit 1; }
     echo "$count headers"
+    ;;
+  c) # plain C, by both ways, and the plug-in of the examples, for which the header is enough
+    rm -rf -- "$WORK/consumer-c" "$WORK/plugin"
+    "$CMAKE" -S "$here/consumer_c" -B "$WORK/consumer-c" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DEXAMPLES="$SOURCE/tools/examples"
+    "$CMAKE" --build "$WORK/consumer-c"
+    run_consumer "$WORK/consumer-c/consumer"
+    escaped=$(PKG_CONFIG_PATH="$prefix/$LIBDIR/pkgconfig" "$PKG_CONFIG" --cflags --libs crossover-c)
+    eval "flags=($escaped)"
+    cc -std=c11 -Wall -Wextra -Werror "$SOURCE/tools/examples/linear_layer.c" -o "$WORK/consumer-c-pkg-config" "${flags[@]}" -lm
+    LIBRARIES=$prefix/$LIBDIR run_consumer "$WORK/consumer-c-pkg-config"
+    "$CMAKE" -S "$SOURCE/tools/examples/plugin_softmax" -B "$WORK/plugin" -G Ninja -DCMAKE_PREFIX_PATH="$prefix"
+    "$CMAKE" --build "$WORK/plugin"
+    "$prefix/bin/crossover" arms --plugin "$WORK/plugin/libsoftmax.so" --operation softmax | grep -q build-id:
     ;;
   program)
     "$prefix/bin/crossover" --help >/dev/null

@@ -142,7 +142,52 @@ TEST_F(RuntimeTest, UnknownNamesListWhatThereIs) {
   }
   EXPECT_THROW(Runtime::operation("nosuch"), InvalidArgument);
   EXPECT_EQ(&Runtime::operation("fp8_block_linear"), &fp8_block_linear());
-  EXPECT_EQ(Runtime::operations().size(), 1u);
+  EXPECT_EQ(Runtime::operations().front(), &fp8_block_linear());
+}
+
+// The built-in operation under a name of its own.
+class Renamed final : public Operation {
+ public:
+  explicit Renamed(std::string name) : name_(std::move(name)) {}
+  std::string_view name() const noexcept override { return name_; }
+  std::span<const Arm* const> arms() const noexcept override { return inner_.arms(); }
+  std::span<const NumericsClass> numerics() const noexcept override { return inner_.numerics(); }
+  std::vector<DefaultArm> default_arms(const Problem& problem, const Device& device) const override {
+    return inner_.default_arms(problem, device);
+  }
+  Problem normalise(const Problem& problem) const override {
+    return {name_, inner_.normalise({std::string(inner_.name()), problem.attributes}).attributes};
+  }
+  std::size_t workload_bytes_per_copy(const Problem& problem, Rows max_rows) const override {
+    return inner_.workload_bytes_per_copy(problem, max_rows);
+  }
+  std::unique_ptr<Workload> workload(const Problem& problem, const Regime& regime, Memory& memory, Rows max_rows,
+                                     int copies, std::uint64_t seed) const override {
+    return inner_.workload(problem, regime, memory, max_rows, copies, seed);
+  }
+
+ private:
+  const std::string name_;
+  const Operation& inner_ = fp8_block_linear();
+};
+
+TEST_F(RuntimeTest, OperationsOfOthersAreFoundByTheirNames) {
+  const std::size_t before = Runtime::operations().size();
+  std::vector<std::unique_ptr<const Operation>> both;
+  both.push_back(std::make_unique<Renamed>("another_linear"));
+  both.push_back(std::make_unique<Renamed>("fp8_block_linear"));
+  EXPECT_THROW(Runtime::register_operations(std::move(both)), InvalidArgument);
+  EXPECT_THROW(Runtime::operation("another_linear"), InvalidArgument);  // all, or none
+  EXPECT_THROW(Runtime::register_operation(nullptr), InvalidArgument);
+  EXPECT_THROW(Runtime::register_operation(std::make_unique<Renamed>("another linear")), InvalidArgument);
+  EXPECT_EQ(Runtime::operations().size(), before);
+
+  auto mine = std::make_unique<Renamed>("another_linear");
+  const Operation* const there = mine.get();
+  Runtime::register_operation(std::move(mine));
+  EXPECT_EQ(&Runtime::operation("another_linear"), there);
+  EXPECT_THROW(Runtime::register_operation(std::make_unique<Renamed>("another_linear")), InvalidArgument);
+  EXPECT_EQ(Runtime::operations().back(), there);
 }
 
 TEST_F(RuntimeTest, EnvironmentNamesWhatTheArmsUse) {

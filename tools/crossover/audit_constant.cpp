@@ -43,6 +43,7 @@ int run_audit_constant(const Arguments& arguments) {
   add_problem_options(described);
   add_policy_options(described);
   add_device_option(described, true);
+  add_plugin_option(described);
   add_database_option(described);
   add_output_options(described);
   const auto options = Options::parse(kAuditConstantUsage, described, arguments, {"ARM:M"});

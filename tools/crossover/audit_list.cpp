@@ -27,6 +27,7 @@ std::string stale_text(const std::optional<std::vector<StaleReason>>& stale) {
 int run_audit_list(const Arguments& arguments) {
   Described described("Options");
   add_device_option(described, true);
+  add_plugin_option(described);
   add_database_option(described);
   add_output_options(described);
   const auto options = Options::parse(kAuditListUsage, described, arguments);

@@ -76,6 +76,7 @@ std::size_t count(const Sample& sample) {
 
 int run_audit_show(const Arguments& arguments) {
   Described described("Options");
+  add_plugin_option(described);
   add_database_option(described);
   add_output_options(described);
   const auto options = Options::parse(kAuditShowUsage, described, arguments, {"ID"});

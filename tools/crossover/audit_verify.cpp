@@ -67,6 +67,7 @@ Json located(const std::string& fault) {
 
 int run_audit_verify(const Arguments& arguments) {
   Described described("Options");
+  add_plugin_option(described);
   add_database_option(described);
   add_output_options(described);
   const auto options = Options::parse(kAuditVerifyUsage, described, arguments);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "crossover/dispatch/error.hpp"
+#include "crossover/plugin.hpp"
 #include "crossover/runtime.hpp"
 #include "text.hpp"
 
@@ -45,7 +46,13 @@ void add_device_option(Described& options, bool stored) {
                                : "cpu or cuda:N; default: the first GPU, else the CPU");
 }
 
+void add_plugin_option(Described& options) {
+  options.add_options()("plugin", po::value<std::vector<std::string>>()->value_name("FILE"),
+                        "a shared library with operations of its own (repeatable)");
+}
+
 void add_problem_options(Described& options) {
+  add_plugin_option(options);
   options.add_options()("operation", value("NAME"), "the operation; default: fp8_block_linear")(
       "problem", value("K=V,..."), "attributes of the problem")("shape", value("N,K"),
                                                                 "short for fp8_block_linear's n and k")(
@@ -101,6 +108,7 @@ std::optional<Options> Options::parse(const Usage& usage, const Described& optio
   if (result.positionals_.size() < positionals.size()) {
     throw InvalidArgument(fmt::format("{} is missing: {}", positionals[result.positionals_.size()], usage.line));
   }
+  for (const std::string& file : result.texts("plugin")) static_cast<void>(load_plugin(file));
   return result;
 }
 

@@ -30,7 +30,8 @@ using Described = boost::program_options::options_description;
 void add_output_options(Described& options);
 void add_database_option(Described& options);
 void add_device_option(Described& options, bool stored);  // stored: takes the id of a stored device as well
-void add_problem_options(Described& options);
+void add_problem_options(Described& options);             // --plugin is one of them
+void add_plugin_option(Described& options);
 void add_policy_options(Described& options);
 void add_regime_options(Described& options);
 void add_tuning_options(Described& options);
@@ -38,7 +39,7 @@ void add_tuning_options(Described& options);
 class Options {
  public:
   // Empty if `--help` was asked for and has been written. `positionals`: names of the arguments that are not options,
-  // all of them required. Throws InvalidArgument.
+  // all of them required. Loads what `--plugin` names. Throws InvalidArgument.
   static std::optional<Options> parse(const Usage& usage, const Described& options, const Arguments& arguments,
                                       const std::vector<std::string>& positionals = {});
 

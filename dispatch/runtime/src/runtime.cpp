@@ -1,7 +1,6 @@
 #include "crossover/runtime.hpp"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdio>
 #include <mutex>
@@ -84,6 +83,48 @@ OpenStore open_store(std::filesystem::path path, Store::Access access) {
   return {Store::in_memory(), {}, std::move(fault)};
 }
 
+// Never destroyed: what was registered is used until the process ends.
+struct Registry {
+  std::mutex mutex;
+  std::vector<const Operation*> operations{&fp8_block_linear()};
+};
+
+Registry& registry() {
+  static Registry* const all = new Registry;
+  return *all;
+}
+
+// Names that options, environment variables and tables can hold; `also` are characters beside letters, digits, _ and -.
+void check_name(const std::string& what, std::string_view name, std::string_view also) {
+  const bool fits = !name.empty() && name.size() <= 128 && std::all_of(name.begin(), name.end(), [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           also.find(c) != std::string_view::npos;
+  });
+  if (!fits) throw InvalidArgument(what + " cannot be named '" + std::string(name) + "'");
+}
+
+void check_names(const Operation* operation) {
+  if (operation == nullptr) throw InvalidArgument("there is no operation to register");
+  check_name("an operation", operation->name(), "");
+  const std::string of = "of the operation " + std::string(operation->name());
+  if (operation->arms().empty()) throw InvalidArgument("there is no arm " + of);
+  std::set<std::string> classes, arms;
+  for (const NumericsClass& each : operation->numerics()) {
+    check_name("a numerics class " + of, each.name, "");
+    if (!classes.insert(each.name).second)
+      throw InvalidArgument("two numerics classes " + of + " are named '" + each.name + "'");
+  }
+  for (const Arm* arm : operation->arms()) {
+    const auto& [name, fingerprint] = arm->id();
+    check_name("an arm " + of, name, "/.+");
+    if (!arms.insert(name).second) throw InvalidArgument("two arms " + of + " are named '" + name + "'");
+    if (fingerprint.empty()) throw InvalidArgument("the arm " + name + " " + of + " has no fingerprint");
+    if (!classes.contains(std::string(arm->numerics())))
+      throw InvalidArgument("the arm " + name + " " + of + " has the numerics class '" + std::string(arm->numerics()) +
+                            "', which the operation does not have");
+  }
+}
+
 }  // namespace
 
 struct Runtime::State {
@@ -142,9 +183,30 @@ std::vector<std::string> Runtime::device_names() {
   return names;
 }
 
-std::span<const Operation* const> Runtime::operations() noexcept {
-  static const std::array<const Operation*, 1> all{&fp8_block_linear()};
-  return all;
+std::vector<const Operation*> Runtime::operations() {
+  Registry& known = registry();
+  const std::lock_guard lock(known.mutex);
+  return known.operations;
+}
+
+void Runtime::register_operations(std::vector<std::unique_ptr<const Operation>> operations) {
+  for (const auto& each : operations) check_names(each.get());
+  Registry& known = registry();
+  const std::lock_guard lock(known.mutex);
+  std::vector<const Operation*> all = known.operations;
+  for (const auto& each : operations) {
+    if (std::any_of(all.begin(), all.end(), [&](const Operation* other) { return other->name() == each->name(); }))
+      throw InvalidArgument("an operation '" + std::string(each->name()) + "' is already registered");
+    all.push_back(each.get());
+  }
+  known.operations = std::move(all);
+  for (auto& each : operations) static_cast<void>(each.release());
+}
+
+void Runtime::register_operation(std::unique_ptr<const Operation> operation) {
+  std::vector<std::unique_ptr<const Operation>> one;
+  one.push_back(std::move(operation));
+  register_operations(std::move(one));
 }
 
 const Operation& Runtime::operation(std::string_view name) {

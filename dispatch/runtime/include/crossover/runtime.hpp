@@ -9,7 +9,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,9 +58,14 @@ class Runtime {
 
   // What this build and host have, as RuntimeOptions::device takes it; never empty.
   static std::vector<std::string> device_names();
-  // The operations that come with the library.
-  static std::span<const Operation* const> operations() noexcept;
-  // Throws InvalidArgument that lists them.
+  // The operations that come with the library, then those that were registered.
+  static std::vector<const Operation*> operations();
+  // Makes operations known by their names to every Runtime of the process, until the process ends: all of them, or
+  // none. Throws InvalidArgument for a name that is taken or that no option could take, and for an operation without
+  // arms.
+  static void register_operations(std::vector<std::unique_ptr<const Operation>> operations);
+  static void register_operation(std::unique_ptr<const Operation> operation);
+  // Lives until the process ends. Throws InvalidArgument that lists them.
   static const Operation& operation(std::string_view name);
 
  private:

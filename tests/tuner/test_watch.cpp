@@ -130,6 +130,18 @@ TEST(Watch, ADeviceThatIsStillBusyIsWaitedFor) {
   EXPECT_LE(always.backend.slept_ns, 1'500'000'000);
 }
 
+TEST(Watch, TheTraceOfItsOwnLastRunIsNobodyElses) {
+  Bench bench = two_arms();
+  bench.options.budget = std::chrono::duration<double>(1);
+  std::int64_t busy_until = 0;  // what NVML still shows of the run before
+  bench.backend.on_conditions = [&](Conditions& now) {
+    now["utilization_percent"] = bench.world->now_ns < busy_until ? "95" : "0";
+  };
+  EXPECT_EQ(bench.measure().dirty_mask, 0u);
+  busy_until = bench.world->now_ns + 1'000'000'000;
+  EXPECT_EQ(bench.measure().dirty_mask, 0u) << "a tenth of the budget would not have been enough";
+}
+
 TEST(Watch, WhoeverCannotSeeOthersSaysSo) {
   Bench bench = two_arms();
   bench.backend.shared = true;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,8 @@ class Backend : public Machine {
   virtual bool reads_clock() const { return false; }  // Timing::sm_clock_mhz is set; a run then waits until it settles
   virtual std::string gpu_uuid() const { return {}; }
   virtual std::int64_t now_ns() = 0;  // monotonic
+  // When a run on it ended, by now_ns(): for a while its utilisation is still that run's. Set by measure().
+  std::optional<std::int64_t> last_run_ended_ns;
   virtual std::int64_t unix_time_us() = 0;
   virtual void sleep_ns(std::int64_t ns) = 0;
 };

@@ -92,18 +92,20 @@ TEST(Rotation, TwoEntriesAreAbba) {
 TEST(Rotation, EveryEntryIsEverywhereAndEveryPairIsBalanced) {
   EXPECT_TRUE(rc::check("over two cycles", [] {
     const auto count = *rc::gen::inRange<std::size_t>(1, 12);
-    std::vector<std::vector<int>> at(count, std::vector<int>(count, 0)), before = at;
+    std::vector<std::vector<int>> at(count, std::vector<int>(count, 0)), before = at, follows = at;
     for (std::uint64_t round = 0; round < 2 * count; ++round) {
       const std::vector<std::size_t> order = tuning::rotation(count, round);
       for (std::size_t i = 0; i < count; ++i) {
         ++at[order[i]][i];
         for (std::size_t j = i + 1; j < count; ++j) ++before[order[i]][order[j]];
+        if (i > 0) ++follows[order[i]][order[i - 1]];
       }
     }
     for (std::size_t a = 0; a < count; ++a)
       for (std::size_t b = 0; b < count; ++b) {
         RC_ASSERT(at[a][b] == 2);
         RC_ASSERT(before[a][b] == before[b][a]);
+        RC_ASSERT(follows[a][b] == (a == b ? 0 : 2));
       }
   }));
 }

@@ -240,6 +240,22 @@ TEST(Clock, ADeviceThatThrottlesForGoodDoesNotEatTheBudgetInPauses) {
   EXPECT_LT(bench.backend.slept_ns, 2'000'000'000);
 }
 
+TEST(Order, WhatAnArmGainsByRunningAfterItselfFavoursNoLabel) {
+  Bench bench({arm("a", constant(1e5)), arm("b", constant(1.1e5)), arm("c", constant(1.2e5))});
+  bench.options.keep_arms = {"b", "c"};
+  std::string last;
+  bench.backend.tamper = [&](const Timed& timed, Timing& timing) {
+    if (timed.arm == last) timing.total_ns *= 0.98;
+    last = timed.arm;
+  };
+  const crossover::Run run = bench.measure();
+  EXPECT_EQ(run.dirty_mask, 0u) << "the placebo is the default arm";
+  for (const Rows m : rows_of(run, "a")) {
+    const Sample *a = sample_of(run, "a", m), *again = sample_of(run, "a", m, Role::placebo);
+    EXPECT_NEAR(compare(paired_ratios(*a, *again), 0.0125).median, 1, 0.005) << m;
+  }
+}
+
 TEST(Roofline, ATimeThatMemoryCannotDeliverIsNoTime) {
   Bench bench = two_arms();
   bench.options.max_rows = 1;

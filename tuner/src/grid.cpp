@@ -94,7 +94,8 @@ std::vector<Rows> coarse_to_fine(std::span<const Rows> rows) {
 std::vector<std::size_t> rotation(std::size_t count, std::uint64_t round) {
   std::vector<std::size_t> order(count);
   for (std::size_t i = 0; i < count; ++i) {
-    order[i] = (i + static_cast<std::size_t>(round % count)) % count;
+    const std::size_t zigzag = i % 2 == 1 ? (i + 1) / 2 : (count - i / 2) % count;  // 0, 1, n-1, 2, n-2, …
+    order[i] = (zigzag + static_cast<std::size_t>(round % count)) % count;
   }
   if ((round / std::max<std::size_t>(count, 1)) % 2 == 1) {
     std::reverse(order.begin(), order.end());

@@ -27,8 +27,9 @@ class Random {
 // Each group ascends, so that whatever a budget reaches covers the range.
 std::vector<Rows> coarse_to_fine(std::span<const Rows> rows);
 
-// Order of `count` entries in round `round`: a cyclic Latin square, reversed in every other cycle, so that of two
-// entries each is first equally often and neither always follows the other. Two entries: A B, B A, B A, A B.
+// Order of `count` entries in round `round`: a Latin square in which each entry also follows each other one equally
+// often (E. J. Williams, 1949), reversed in every other cycle. So neither an entry's place nor its predecessor favours
+// it: an arm that runs right after itself is a little faster. Two entries: A B, B A, B A, A B.
 std::vector<std::size_t> rotation(std::size_t count, std::uint64_t round);
 
 // Up to `count` row counts in 1…largest that are not in `taken`, spread evenly over the logarithm; ascending.

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "codec.hpp"
+#include "copies.hpp"
 #include "digest.hpp"
 #include "open.hpp"
 #include "rows.hpp"
@@ -437,7 +438,10 @@ struct Store::State : Forkable {
       return *writer_;
     }
     if (writer_ != nullptr && writer_->moved()) writer_.reset();
-    if (writer_ == nullptr) writer_ = open_writer(path, schema);
+    if (writer_ == nullptr) {
+      warn_of_copies();
+      writer_ = open_writer(path, schema);
+    }
     return *writer_;
   }
 
@@ -460,6 +464,15 @@ struct Store::State : Forkable {
       return 1;  // there is something, and it cannot be read
     }
     return (std::uint64_t{epoch_} << 32) | change_counter();
+  }
+
+  void warn_of_copies() {
+    const SqliteCopies copies = sqlite_copies();
+    if (copies.others.empty()) return;
+    std::string others;
+    for (const std::string& each : copies.others) others += (others.empty() ? "" : ", ") + each;
+    warn("this process has a second SQLite, in " + others + ", beside the one in " + copies.ours +
+         " that is used here: if both open this file, neither one's locks hold");
   }
 
   void warn(const std::string& what) {

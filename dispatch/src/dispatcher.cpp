@@ -45,6 +45,7 @@ struct Bound::State {
   std::atomic<Rows> largest_out_of_range{0};
   LaunchMode default_mode = LaunchMode::eager;
   bool frozen = false;
+  bool flatten = false;
 
   const Operation* operation = nullptr;
   Problem problem;
@@ -112,6 +113,12 @@ Status Bound::launch(const Arguments& arguments, Rows rows, Workspace workspace,
     return {Status::Code::unsupported, 0, "CROSSOVER_FROZEN is set and nothing holds at this row count"};
   return choice.prepared->launch(arguments, rows, workspace, stream);
 }
+
+Status Bound::launch_batched(const BatchedArguments& arguments, Workspace workspace, Stream stream) const noexcept {
+  return launch_batched(arguments, workspace, stream, state_->default_mode);
+}
+
+bool Bound::flattens() const noexcept { return state_->flatten; }
 
 std::size_t Bound::workspace_bytes(Rows rows) const {
   std::size_t bytes = 0;
@@ -470,6 +477,7 @@ Bound Dispatcher::bind(const Operation& operation, const Problem& problem, const
   bound->max_rows = state_->options.max_rows;
   bound->l2 = state_->options.l2;
   bound->frozen = state_->options.overrides.frozen;
+  bound->flatten = state_->options.flatten.value_or(state_->machine.device().kind == "cuda");
   const auto modes = state_->machine.launch_modes();
   bound->modes.assign(modes.begin(), modes.end());
   bound->default_mode = modes.front();

@@ -38,8 +38,10 @@ case $1 in
     rm -rf -- "$prefix"
     "$CMAKE" --install "$BUILD" --prefix "$prefix" >"$WORK/install.log"
     for path in bin/crossover include/crossover/dispatch/dispatcher.hpp include/crossover/db/store.hpp \
-      "$LIBDIR/cmake/crossover/crossover-config.cmake" "$LIBDIR/pkgconfig/crossover.pc" share/doc/crossover/CHANGELOG.md; do
-      [[ -f $prefix/$path ]] || { echo "$path was not installed" && exit 1; }
+      "$LIBDIR/cmake/crossover/crossover-config.cmake" "$LIBDIR/pkgconfig/crossover.pc" share/doc/crossover/CHANGELOG.md \
+      share/man/man1/crossover.1 share/bash-completion/completions/crossover share/zsh/site-functions/_crossover \
+      share/fish/vendor_completions.d/crossover.fish; do
+      [[ -s $prefix/$path ]] || { echo "$path was not installed" && exit 1; }
     done
     if [[ -n $C_LIBRARY ]]; then
       for path in "$LIBDIR/libcrossover.so" include/crossover/crossover.h "$LIBDIR/pkgconfig/crossover-c.pc"; do

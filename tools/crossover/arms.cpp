@@ -39,16 +39,16 @@ std::string default_text(std::span<const DefaultArm> defaults, std::string_view 
   return join(ranges);
 }
 
-}  // namespace
+void describe_arms(Described& options) {
+  add_problem_options(options);
+  add_device_option(options, true);
+  add_regime_options(options);
+  add_database_option(options);
+  add_output_options(options);
+}
 
 int run_arms(const Arguments& arguments) {
-  Described described("Options");
-  add_problem_options(described);
-  add_device_option(described, true);
-  add_regime_options(described);
-  add_database_option(described);
-  add_output_options(described);
-  const auto options = Options::parse(kArmsUsage, described, arguments);
+  const auto options = Options::parse(kArmsCommand, arguments);
   if (!options) return kDone;
   const Format format = options->format();
   const Operation& operation = options->operation();
@@ -93,5 +93,10 @@ int run_arms(const Arguments& arguments) {
   write_output(render(document, format));
   return kDone;
 }
+
+}  // namespace
+
+constinit const Command kArmsCommand{
+    "arms", "", "every arm: class, fingerprint, eligible or why not", kArmsUsage, "", describe_arms, run_arms};
 
 }  // namespace crossover::program

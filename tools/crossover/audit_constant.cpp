@@ -36,20 +36,19 @@ Constant parse_constant(const std::string& text) {
   return {text.substr(0, colon), parse_integer("the row count of a constant", text.substr(colon + 1), 1)};
 }
 
-}  // namespace
+void describe_audit_constant(Described& options) {
+  add_problem_options(options);
+  add_policy_options(options);
+  add_device_option(options, true);
+  add_database_option(options);
+  add_output_options(options);
+}
 
 int run_audit_constant(const Arguments& arguments) {
-  Described described("Options");
-  add_problem_options(described);
-  add_policy_options(described);
-  add_device_option(described, true);
-  add_plugin_option(described);
-  add_database_option(described);
-  add_output_options(described);
-  const auto options = Options::parse(kAuditConstantUsage, described, arguments, {"ARM:M"});
+  const auto options = Options::parse(kAuditConstantCommand, arguments);
   if (!options) return kDone;
   const Format format = options->format();
-  const Constant constant = parse_constant(options->positional(0));
+  const Constant constant = parse_constant(options->positional());
   std::optional<Problem> only = options->problem();
   if (only) only = options->operation().normalise(*only);
   const auto runtime = open_audited(*options);
@@ -130,5 +129,16 @@ int run_audit_constant(const Arguments& arguments) {
   write_output(render(document, format));
   return kDone;
 }
+
+}  // namespace
+
+constinit const Command kAuditConstantCommand{
+    "audit",
+    "constant",
+    "what a constant such as 'this arm from M = 512 on' costs against the table",
+    kAuditConstantUsage,
+    "ARM:M",
+    describe_audit_constant,
+    run_audit_constant};
 
 }  // namespace crossover::program

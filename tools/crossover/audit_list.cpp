@@ -22,15 +22,15 @@ std::string stale_text(const std::optional<std::vector<StaleReason>>& stale) {
   return stale->empty() ? "no" : join(*stale);
 }
 
-}  // namespace
+void describe_audit_list(Described& options) {
+  add_device_option(options, true);
+  add_plugin_option(options);
+  add_database_option(options);
+  add_output_options(options);
+}
 
 int run_audit_list(const Arguments& arguments) {
-  Described described("Options");
-  add_device_option(described, true);
-  add_plugin_option(described);
-  add_database_option(described);
-  add_output_options(described);
-  const auto options = Options::parse(kAuditListUsage, described, arguments);
+  const auto options = Options::parse(kAuditListCommand, arguments);
   if (!options) return kDone;
   const Format format = options->format();
   const auto runtime = open_audited(*options);
@@ -72,5 +72,10 @@ int run_audit_list(const Arguments& arguments) {
   write_output(render(document, format));
   return kDone;
 }
+
+}  // namespace
+
+constinit const Command kAuditListCommand{
+    "audit", "list", "every stored verdict", kAuditListUsage, "", describe_audit_list, run_audit_list};
 
 }  // namespace crossover::program

@@ -72,20 +72,20 @@ std::size_t count(const Sample& sample) {
       std::count_if(sample.raw.begin(), sample.raw.end(), [](const Round& r) { return counts(r); }));
 }
 
-}  // namespace
+void describe_audit_show(Described& options) {
+  add_plugin_option(options);
+  add_database_option(options);
+  add_output_options(options);
+}
 
 int run_audit_show(const Arguments& arguments) {
-  Described described("Options");
-  add_plugin_option(described);
-  add_database_option(described);
-  add_output_options(described);
-  const auto options = Options::parse(kAuditShowUsage, described, arguments, {"ID"});
+  const auto options = Options::parse(kAuditShowCommand, arguments);
   if (!options) return kDone;
   const Format format = options->format();
   const auto runtime = open_audited(*options);
   Store& store = runtime->store();
 
-  const Verdict verdict = find(store, options->positional(0));
+  const Verdict verdict = find(store, options->positional());
   std::vector<Run> runs = runs_of(store, verdict);
   const auto stale = Staleness(*runtime).of(verdict, runs);
   if (runs.size() < verdict.run_ids.size()) {
@@ -184,5 +184,11 @@ int run_audit_show(const Arguments& arguments) {
   write_output(render(document, format));
   return kDone;
 }
+
+}  // namespace
+
+constinit const Command kAuditShowCommand{"audit",         "show", "one verdict with its runs and measurements",
+                                          kAuditShowUsage, "ID",   describe_audit_show,
+                                          run_audit_show};
 
 }  // namespace crossover::program

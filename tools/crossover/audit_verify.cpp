@@ -63,14 +63,14 @@ Json located(const std::string& fault) {
   return {{"table", table}, {"id", id}, {"reason", fault}};
 }
 
-}  // namespace
+void describe_audit_verify(Described& options) {
+  add_plugin_option(options);
+  add_database_option(options);
+  add_output_options(options);
+}
 
 int run_audit_verify(const Arguments& arguments) {
-  Described described("Options");
-  add_plugin_option(described);
-  add_database_option(described);
-  add_output_options(described);
-  const auto options = Options::parse(kAuditVerifyUsage, described, arguments);
+  const auto options = Options::parse(kAuditVerifyCommand, arguments);
   if (!options) return kDone;
   const Format format = options->format();
   const auto runtime = open_audited(*options);
@@ -152,5 +152,12 @@ int run_audit_verify(const Arguments& arguments) {
   write_output(render(document, format));
   return faults.empty() ? kDone : kVerificationFailed;
 }
+
+}  // namespace
+
+constinit const Command kAuditVerifyCommand{
+    "audit",           "verify", "every digest, reference and verdict, computed again",
+    kAuditVerifyUsage, "",       describe_audit_verify,
+    run_audit_verify};
 
 }  // namespace crossover::program

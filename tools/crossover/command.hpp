@@ -2,7 +2,10 @@
 // The subcommands. Each reads its own options, writes one document to standard output and returns the exit code; what
 // it throws becomes one sentence on standard error and an exit code in main().
 
+#include <boost/program_options.hpp>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace crossover::program {
@@ -16,15 +19,44 @@ inline constexpr int kVerificationFailed = 4;  // what is stored does not hold
 
 using Arguments = std::vector<std::string>;
 
-int run_device(const Arguments& arguments);
-int run_arms(const Arguments& arguments);
-int run_tune(const Arguments& arguments);
-int run_select(const Arguments& arguments);
-int run_compare(const Arguments& arguments);
-int run_audit_constant(const Arguments& arguments);
-int run_audit_list(const Arguments& arguments);
-int run_audit_verify(const Arguments& arguments);
-int run_audit_show(const Arguments& arguments);
+using Described = boost::program_options::options_description;
+
+// What `--help` says before the options.
+struct Usage {
+  std::string_view line;   // "crossover select --shape N,K --rows M [options]"
+  std::string_view about;  // a sentence or two
+  std::string_view example;
+};
+
+// All that is known of a subcommand without running it: what `--help`, the completions and the manual page say.
+struct Command {
+  std::string_view name, action;  // action: second word, or empty
+  std::string_view summary;
+  Usage usage;
+  std::string_view positional;  // the argument that is not an option, and is required; empty: there is none
+  void (*describe)(Described& options);
+  int (*run)(const Arguments& arguments);
+};
+
+extern const Command kDeviceCommand, kArmsCommand, kTuneCommand, kSelectCommand, kCompareCommand, kAuditListCommand,
+    kAuditShowCommand, kAuditVerifyCommand, kAuditConstantCommand, kCompletionCommand, kManCommand;
+
+// In the order in which they are listed.
+std::span<const Command* const> commands();
+
+struct ExitCode {
+  int code;
+  std::string_view meaning;
+};
+inline constexpr ExitCode kExitCodes[] = {{kDone, "done"},
+                                          {kFailed, "failed on the way"},
+                                          {kImpossible, "what was asked for cannot be"},
+                                          {kNoVerdict, "no verdict"},
+                                          {kVerificationFailed, "verification failed"}};
+
+// What the program does, in one sentence without its name.
+inline constexpr std::string_view kPurpose =
+    "times the implementations of an operation on this host and picks one by row count";
 
 // All of the program: finds the subcommand, and turns what it throws into one sentence and an exit code.
 int run_program(int count, char** values);

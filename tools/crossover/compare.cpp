@@ -107,21 +107,21 @@ Json sample_json(const Sample& sample) {
           {"cached_bytes", sample.cached_bytes}};
 }
 
-}  // namespace
-
-int run_compare(const Arguments& arguments) {
-  Described described("Options");
-  described.add_options()("arms", boost::program_options::value<std::string>()->value_name("X,Y,..."),
-                          "an arm, then the arms or families to compare with it")(
+void describe_compare(Described& options) {
+  options.add_options()("arms", boost::program_options::value<std::string>()->value_name("X,Y,..."),
+                        "an arm, then the arms or families to compare with it")(
       "rows", boost::program_options::value<std::string>()->value_name("M,..."), "row counts")(
       "budget", boost::program_options::value<std::string>()->value_name("TIME"),
       "for all of it: 10s, 500ms, 2m; default: 10s")(
       "sequential", "one arm after the other, as most benchmarks do, to see what drift makes of it");
-  add_problem_options(described);
-  add_regime_options(described);
-  add_device_option(described, false);
-  add_output_options(described);
-  const auto options = Options::parse(kCompareUsage, described, arguments);
+  add_problem_options(options);
+  add_regime_options(options);
+  add_device_option(options, false);
+  add_output_options(options);
+}
+
+int run_compare(const Arguments& arguments) {
+  const auto options = Options::parse(kCompareCommand, arguments);
   if (!options) return kDone;
   const Format format = options->format();
 
@@ -264,5 +264,12 @@ int run_compare(const Arguments& arguments) {
   write_output(render(document, format));
   return kDone;
 }
+
+}  // namespace
+
+constinit const Command kCompareCommand{
+    "compare",     "", "arms timed against each other now, with the interval of their ratio",
+    kCompareUsage, "", describe_compare,
+    run_compare};
 
 }  // namespace crossover::program

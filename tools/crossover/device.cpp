@@ -27,14 +27,14 @@ constexpr std::array<std::string_view, 3> kGpuConditions{"power_limit_w", "ecc",
 std::string shown(const std::string& value) { return value.empty() ? "(unknown)" : value; }
 std::string shown(std::int64_t value) { return value > 0 ? std::to_string(value) : "(unknown)"; }
 
-}  // namespace
+void describe_device(Described& options) {
+  add_device_option(options, false);
+  add_database_option(options);
+  add_output_options(options);
+}
 
 int run_device(const Arguments& arguments) {
-  Described described("Options");
-  add_device_option(described, false);
-  add_database_option(described);
-  add_output_options(described);
-  const auto options = Options::parse(kDeviceUsage, described, arguments);
+  const auto options = Options::parse(kDeviceCommand, arguments);
   if (!options) return kDone;
   const Format format = options->format();
 
@@ -95,5 +95,10 @@ int run_device(const Arguments& arguments) {
   write_output(render(document, format));
   return kDone;
 }
+
+}  // namespace
+
+constinit const Command kDeviceCommand{
+    "device", "", "what this host is, and what could not be read", kDeviceUsage, "", describe_device, run_device};
 
 }  // namespace crossover::program

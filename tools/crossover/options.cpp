@@ -78,8 +78,42 @@ void add_tuning_options(Described& options) {
       "thorough", "measure in three processes, a third of the budget each, and stop nothing early");
 }
 
-std::optional<Options> Options::parse(const Usage& usage, const Described& options, const Arguments& arguments,
-                                      const std::vector<std::string>& positionals) {
+std::vector<OptionText> option_texts(const Command& command) {
+  Described described;
+  command.describe(described);
+  std::vector<OptionText> texts;
+  for (const auto& each : described.options()) {
+    OptionText text;
+    text.name = each->long_name();
+    if (each->semantic()->max_tokens() > 0) text.value = each->semantic()->name();
+    text.about = each->description();
+    text.repeatable = dynamic_cast<const po::typed_value<std::vector<std::string>>*>(each->semantic().get()) != nullptr;
+    text.help = text.name == "help";
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+std::span<const std::string_view> known_values(std::string_view name) {
+  static constexpr std::string_view kDevices[] = {"cpu",    "cuda:0", "cuda:1", "cuda:2", "cuda:3",
+                                                  "cuda:4", "cuda:5", "cuda:6", "cuda:7"};
+  static constexpr std::string_view kTypes[] = {"bf16", "f16"}, kModes[] = {"graph", "eager"},
+                                    kStates[] = {"cold", "hot"}, kOperations[] = {kShapeOperation},
+                                    kShells[] = {"bash", "zsh", "fish"};
+  static constexpr std::string_view kFormatNames[] = {"text", "json", "markdown"};
+  static constexpr std::pair<std::string_view, std::span<const std::string_view>> kValues[] = {
+      {"device", kDevices},     {"dtype", kTypes},          {"launch", kModes}, {"l2", kStates},
+      {"format", kFormatNames}, {"operation", kOperations}, {"SHELL", kShells}};
+  for (const auto& [each, values] : kValues) {
+    if (each == name) return values;
+  }
+  return {};
+}
+
+std::optional<Options> Options::parse(const Command& command, const Arguments& arguments) {
+  const Usage& usage = command.usage;
+  Described options("Options");
+  command.describe(options);
   Described all;
   all.add(options).add_options()("argument", po::value<std::vector<std::string>>());
   po::positional_options_description position;
@@ -102,11 +136,12 @@ std::optional<Options> Options::parse(const Usage& usage, const Described& optio
     return std::nullopt;
   }
   result.positionals_ = result.texts("argument");
-  if (result.positionals_.size() > positionals.size()) {
-    throw InvalidArgument(fmt::format("unexpected argument '{}'", result.positionals_[positionals.size()]));
+  const std::size_t wanted = command.positional.empty() ? 0 : 1;
+  if (result.positionals_.size() > wanted) {
+    throw InvalidArgument(fmt::format("unexpected argument '{}'", result.positionals_[wanted]));
   }
-  if (result.positionals_.size() < positionals.size()) {
-    throw InvalidArgument(fmt::format("{} is missing: {}", positionals[result.positionals_.size()], usage.line));
+  if (result.positionals_.size() < wanted) {
+    throw InvalidArgument(fmt::format("{} is missing: {}", command.positional, usage.line));
   }
   for (const std::string& file : result.texts("plugin")) static_cast<void>(load_plugin(file));
   return result;

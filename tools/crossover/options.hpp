@@ -18,15 +18,6 @@
 
 namespace crossover::program {
 
-// What `--help` says before the options.
-struct Usage {
-  std::string_view line;   // "crossover select --shape N,K --rows M [options]"
-  std::string_view about;  // a sentence or two
-  std::string_view example;
-};
-
-using Described = boost::program_options::options_description;
-
 void add_output_options(Described& options);
 void add_database_option(Described& options);
 void add_device_option(Described& options, bool stored);  // stored: takes the id of a stored device as well
@@ -36,18 +27,30 @@ void add_policy_options(Described& options);
 void add_regime_options(Described& options);
 void add_tuning_options(Described& options);
 
+// One option of a command, as `--help` lists it.
+struct OptionText {
+  std::string name;   // without its dashes
+  std::string value;  // "FILE"; empty: it takes no value
+  std::string about;  // what it does
+  bool repeatable = false;
+  bool help = false;  // -h as well
+};
+std::vector<OptionText> option_texts(const Command& command);
+
+// The values of an option (without its dashes) or of a positional argument, where they can be listed; else empty. Those
+// of --device are examples: which GPUs there are is the host's matter.
+std::span<const std::string_view> known_values(std::string_view name);
+
 class Options {
  public:
-  // Empty if `--help` was asked for and has been written. `positionals`: names of the arguments that are not options,
-  // all of them required. Loads what `--plugin` names. Throws InvalidArgument.
-  static std::optional<Options> parse(const Usage& usage, const Described& options, const Arguments& arguments,
-                                      const std::vector<std::string>& positionals = {});
+  // Empty if `--help` was asked for and has been written. Loads what `--plugin` names. Throws InvalidArgument.
+  static std::optional<Options> parse(const Command& command, const Arguments& arguments);
 
   bool has(const char* name) const { return values_.count(name) != 0; }
   // The last word on a repeated option belongs to Boost: only those declared so repeat.
   std::optional<std::string> text(const char* name) const;
   std::vector<std::string> texts(const char* name) const;
-  const std::string& positional(std::size_t index) const { return positionals_.at(index); }
+  const std::string& positional() const { return positionals_.at(0); }  // of a command that has one
 
   Format format() const;
   std::filesystem::path database() const;  // empty: the default

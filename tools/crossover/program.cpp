@@ -17,45 +17,26 @@
 namespace crossover::program {
 namespace {
 
-struct Command {
-  std::string_view name, action;  // action: second word, or empty
-  std::string_view summary;
-  int (*run)(const Arguments& arguments);
-};
-
-constexpr Command kCommands[] = {
-    {"device", "", "what this host is, and what could not be read", run_device},
-    {"arms", "", "every arm: class, fingerprint, eligible or why not", run_arms},
-    {"tune", "", "measures every eligible arm of a problem and stores the verdict", run_tune},
-    {"select", "", "the arm for a problem and a row count, and where the answer comes from", run_select},
-    {"compare", "", "arms timed against each other now, with the interval of their ratio", run_compare},
-    {"audit", "list", "every stored verdict", run_audit_list},
-    {"audit", "show", "one verdict with its runs and measurements", run_audit_show},
-    {"audit", "verify", "every digest, reference and verdict, computed again", run_audit_verify},
-    {"audit", "constant", "what a constant such as 'this arm from M = 512 on' costs against the table",
-     run_audit_constant},
-};
-
 std::string usage() {
   std::string text = fmt::format(
-      "crossover {}: times the implementations of an operation on this host and picks one by row count.\n\n"
+      "crossover {}: {}.\n\n"
       "Usage: crossover COMMAND [options]\n\n",
-      CROSSOVER_VERSION);
-  for (const Command& command : kCommands) {
-    text += fmt::format("  {:<14} {}\n", fmt::format("{} {}", command.name, command.action), command.summary);
+      CROSSOVER_VERSION, kPurpose);
+  for (const Command* command : commands()) {
+    text += fmt::format("  {:<14} {}\n", fmt::format("{} {}", command->name, command->action), command->summary);
   }
-  return text +
-         "\nEvery command has --help with an example. Exit codes: 0 done; 1 failed on the way; 2 what was asked for "
-         "cannot "
-         "be;\n3 no verdict; 4 verification failed.\n";
+  text += "\nEvery command has --help with an example.\nExit codes: ";
+  for (const ExitCode& each : kExitCodes)
+    text += fmt::format("{}{} {}", each.code > 0 ? "; " : "", each.code, each.meaning);
+  return text + ".\n";
 }
 
 std::string names(std::string_view of = {}) {
   std::string list;
   std::string_view last;
-  for (const Command& command : kCommands) {
-    const std::string_view name = of.empty() ? command.name : command.action;
-    if ((!of.empty() && command.name != of) || name == last) continue;
+  for (const Command* command : commands()) {
+    const std::string_view name = of.empty() ? command->name : command->action;
+    if ((!of.empty() && command->name != of) || name == last) continue;
     list += fmt::format("{}{}", list.empty() ? "" : ", ", last = name);
   }
   return list;
@@ -75,13 +56,13 @@ int run(Arguments arguments) {
   }
   arguments.erase(arguments.begin());
   bool known = false;
-  for (const Command& command : kCommands) {
-    if (command.name != first) continue;
+  for (const Command* command : commands()) {
+    if (command->name != first) continue;
     known = true;
-    if (command.action.empty()) return command.run(arguments);
-    if (!arguments.empty() && arguments.front() == command.action) {
+    if (command->action.empty()) return command->run(arguments);
+    if (!arguments.empty() && arguments.front() == command->action) {
       arguments.erase(arguments.begin());
-      return command.run(arguments);
+      return command->run(arguments);
     }
   }
   if (!known) throw InvalidArgument(fmt::format("unknown command '{}'; there are: {}", first, names()));
@@ -133,6 +114,14 @@ int guarded_run(Arguments arguments) {
 }
 
 }  // namespace
+
+std::span<const Command* const> commands() {
+  static constexpr const Command* kCommands[] = {&kDeviceCommand,     &kArmsCommand,        &kTuneCommand,
+                                                 &kSelectCommand,     &kCompareCommand,     &kAuditListCommand,
+                                                 &kAuditShowCommand,  &kAuditVerifyCommand, &kAuditConstantCommand,
+                                                 &kCompletionCommand, &kManCommand};
+  return kCommands;
+}
 
 int run_program(int count, char** values) {
   occupy_standard_descriptors();

@@ -190,23 +190,23 @@ void handle_stored_miss(Runtime& runtime, const EvidenceKey& key, const Resoluti
   }
 }
 
-}  // namespace
-
-int run_select(const Arguments& arguments) {
-  Described described("Options");
-  described.add_options()("rows", po::value<std::string>()->value_name("M"), "the row count; 0 is nothing to launch")(
+void describe_select(Described& options) {
+  options.add_options()("rows", po::value<std::string>()->value_name("M"), "the row count; 0 is nothing to launch")(
       "explain", "runners-up, margins, age, conditions")(
       "assume", po::value<std::vector<std::string>>()->value_name("KEY=VALUE"),
       "answer as if it were so (repeatable): driver, cuda, cublaslt, blas, sm_count, arm:NAME=FINGERPRINT, "
       "arm:NAME=absent, new_arm=NAME");
-  add_problem_options(described);
-  add_policy_options(described);
-  add_regime_options(described);
-  add_device_option(described, true);
-  add_tuning_options(described);
-  add_database_option(described);
-  add_output_options(described);
-  const auto options = Options::parse(kSelectUsage, described, arguments);
+  add_problem_options(options);
+  add_policy_options(options);
+  add_regime_options(options);
+  add_device_option(options, true);
+  add_tuning_options(options);
+  add_database_option(options);
+  add_output_options(options);
+}
+
+int run_select(const Arguments& arguments) {
+  const auto options = Options::parse(kSelectCommand, arguments);
   if (!options) return kDone;
   const Format format = options->format();
 
@@ -307,5 +307,12 @@ int run_select(const Arguments& arguments) {
   write_output(render(document, format));
   return kDone;
 }
+
+}  // namespace
+
+constinit const Command kSelectCommand{
+    "select",     "", "the arm for a problem and a row count, and where the answer comes from",
+    kSelectUsage, "", describe_select,
+    run_select};
 
 }  // namespace crossover::program

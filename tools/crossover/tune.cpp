@@ -233,22 +233,22 @@ void add_blocks(Document& document, const Task& task, const Shown& shown, const 
   document.blocks.emplace_back(std::move(fields));
 }
 
-}  // namespace
-
-int run_tune(const Arguments& arguments) {
-  Described described("Options");
-  described.add_options()("shapes", po::value<std::string>()->value_name("FILE"),
-                          "a CSV file of problems: lines N,K, or columns N and K that a header names")(
+void describe_tune(Described& options) {
+  options.add_options()("shapes", po::value<std::string>()->value_name("FILE"),
+                        "a CSV file of problems: lines N,K, or columns N and K that a header names")(
       "pending",
       "what lookups asked for and did not get, and what is stored but stale or measured by one process only");
-  add_problem_options(described);
-  add_tuning_options(described);
-  add_policy_options(described);
-  add_regime_options(described);
-  add_device_option(described, false);
-  add_database_option(described);
-  add_output_options(described);
-  const auto options = Options::parse(kTuneUsage, described, arguments);
+  add_problem_options(options);
+  add_tuning_options(options);
+  add_policy_options(options);
+  add_regime_options(options);
+  add_device_option(options, false);
+  add_database_option(options);
+  add_output_options(options);
+}
+
+int run_tune(const Arguments& arguments) {
+  const auto options = Options::parse(kTuneCommand, arguments);
   if (!options) return kDone;
   const Format format = options->format();
 
@@ -353,5 +353,11 @@ int run_tune(const Arguments& arguments) {
     throw StoreError(fmt::format("what was measured could not be stored: {}", not_stored.front()));
   return kDone;
 }
+
+}  // namespace
+
+constinit const Command kTuneCommand{"tune",     "", "measures every eligible arm of a problem and stores the verdict",
+                                     kTuneUsage, "", describe_tune,
+                                     run_tune};
 
 }  // namespace crossover::program

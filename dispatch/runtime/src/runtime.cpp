@@ -144,6 +144,7 @@ struct Runtime::State {
     result.on_miss = options.on_miss;
     result.l2 = options.tuning.l2;
     result.max_rows = options.tuning.max_rows;
+    result.flatten = options.flatten;
     result.assumptions = std::move(options.assumptions);
     result.no_database = fault;
     result.warn = options.warn ? options.warn : warn_once;

@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "crossover/dispatch/error.hpp"
+#include "crossover/dispatch/flatten.hpp"
 #include "crossover/dispatch/operation.hpp"
 #include "crossover/dispatch/resolve.hpp"
 
@@ -65,6 +67,16 @@ class Bound {
   Status launch(const Arguments& arguments, Rows rows, Workspace workspace = {}, Stream stream = {}) const noexcept;
   Status launch(const Arguments& arguments, Rows rows, Workspace workspace, Stream stream,
                 LaunchMode mode) const noexcept;
+  // The same for operands with leading dimensions, [B, T, K] for instance. One launch of all rows where the Bound
+  // flattens and the rows of every operand lie evenly apart; else one launch for each innermost dimension (T rows, B
+  // times), one after the other, each with the arm for its own row count. An extent of 0 does nothing. Strides that
+  // flatten_rows() refuses are Status::Code::invalid with its reason, before anything is launched. What a launch itself
+  // refuses ends the call, and what was launched before it stays: a begin that is less aligned than the problem says,
+  // or a row stride that is not the problem's. The workspace is for the rows of one launch; all launches share it.
+  Status launch_batched(const BatchedArguments& arguments, Workspace workspace = {}, Stream stream = {}) const noexcept;
+  Status launch_batched(const BatchedArguments& arguments, Workspace workspace, Stream stream,
+                        LaunchMode mode) const noexcept;
+  bool flattens() const noexcept;  // DispatcherOptions::flatten, or what the device makes of it
   // Enough for every arm of the current plans at up to `rows` rows; a multiple of 256. A plan that is published later
   // (refresh(), or any bind() of the dispatcher) may need more, and launch() then returns workspace_too_small: ask
   // again, or keep Policy::workspace_bytes at what there is.
@@ -85,6 +97,7 @@ struct DispatcherOptions {
   MissMode on_miss = MissMode::tune;  // where the overrides say nothing
   L2State l2 = L2State::cold;
   Rows max_rows = 8192;                          // largest M that a tuning started by bind() measures
+  std::optional<bool> flatten;                   // for launch_batched(); absent: on for kind "cuda" only
   std::vector<std::string> assumptions;          // as for assume(); for what-ifs and tests
   std::string no_database;                       // why the source is empty, where it stands in for a database
   std::function<void(const std::string&)> warn;  // default: one line on standard error, each text once

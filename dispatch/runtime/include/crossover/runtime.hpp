@@ -27,6 +27,7 @@ struct RuntimeOptions {
   std::optional<Overrides> overrides = {};    // absent: those of the environment
   MissMode on_miss = MissMode::tune;          // where the overrides say nothing
   TuneOptions tuning = {};                    // of the tunings that a miss starts: max_rows, budget, l2, …
+  std::optional<bool> flatten = {};           // for Bound::launch_batched(); absent: on for kind "cuda" only
   std::vector<std::string> assumptions = {};  // as for assume(); for what-ifs and tests
   OnProgress progress = {};                   // of tunings
   std::function<void(const std::string&)> warn = {};  // any thread; default: one line on standard error, each text once

@@ -118,6 +118,7 @@ int run_compare(const Arguments& arguments) {
       "for all of it: 10s, 500ms, 2m; default: 10s")(
       "sequential", "one arm after the other, as most benchmarks do, to see what drift makes of it");
   add_problem_options(described);
+  add_isolation_options(described);
   add_regime_options(described);
   add_device_option(described, false);
   add_output_options(described);
@@ -178,7 +179,10 @@ int run_compare(const Arguments& arguments) {
     }
     if (!able) throw InvalidArgument(fmt::format("{} cannot do that: {}", name, reason));
   }
-  const Run run = measure_selected(runtime->backend(), operation, normal, tuning, arms, rows, progress.handler());
+  const std::optional<Isolation> isolation = options->isolation();
+  const Run run = isolation
+                      ? isolation->compare(*runtime, operation, normal, tuning, arms, rows, progress.handler())
+                      : measure_selected(runtime->backend(), operation, normal, tuning, arms, rows, progress.handler());
   progress.clear();
 
   const std::string& reference = arms.front();

@@ -1,6 +1,6 @@
-// A plug-in whose arms misbehave. Its operation is the toy's, and "right" is what the toy's arm "plain" does. KIND: 0 all
-// arms; 1: as 0, but the entry point crashes; 2: the default arm is the one that crashes; 3: one arm crashes only when
-// it has been launched kLate times, beside "right".
+// A plug-in whose arms misbehave. Its operation is the toy's, and "right" is what the toy's arm "plain" does. KIND: 0
+// all arms; 1: as 0, but the entry point crashes; 2: the default arm is the one that crashes; 3: one arm crashes only
+// when it has been launched kLate times, beside "right".
 
 #include <signal.h>
 #include <stdlib.h>
@@ -14,8 +14,8 @@ enum { kLate = 30, kArms = 6 };
 static crossover_status (*right)(void*, void*, int64_t, const crossover_arguments*, const crossover_launch_options*);
 
 // A little slower than "right", so that there is no doubt about the verdict.
-static crossover_status launch_default(void* context, void* prepared, int64_t rows, const crossover_arguments* arguments,
-                                       const crossover_launch_options* options) {
+static crossover_status launch_default(void* context, void* prepared, int64_t rows,
+                                       const crossover_arguments* arguments, const crossover_launch_options* options) {
   for (int i = 0; i < 3; ++i) right(context, prepared, rows, arguments, options);
   return right(context, prepared, rows, arguments, options);
 }
@@ -37,18 +37,22 @@ static crossover_status launch_crash(void* context, void* prepared, int64_t rows
 static crossover_status launch_endless(void* context, void* prepared, int64_t rows,
                                        const crossover_arguments* arguments, const crossover_launch_options* options) {
   (void)context, (void)prepared, (void)rows, (void)arguments, (void)options;
-  for (volatile int i = 0;; i = 1) {
+  volatile int more = 1;
+  while (more != 0) {
   }
+  return CROSSOVER_OK;
 }
 
 static crossover_status launch_hungry(void* context, void* prepared, int64_t rows, const crossover_arguments* arguments,
                                       const crossover_launch_options* options) {
   (void)context, (void)prepared, (void)rows, (void)arguments, (void)options;
   enum { kPiece = 1 << 22 };
-  for (;;) {
+  volatile int more = 1;
+  while (more != 0) {
     void* const piece = mmap(NULL, kPiece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memset(piece, 1, kPiece);  // a fault where there was none left
   }
+  return CROSSOVER_OK;
 }
 
 static crossover_status launch_late(void* context, void* prepared, int64_t rows, const crossover_arguments* arguments,

@@ -19,7 +19,6 @@
 #include <fstream>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <thread>
@@ -28,11 +27,11 @@
 #include "crossover/dispatch/error.hpp"
 #include "crossover/plugin.hpp"
 #include "host.hpp"
+#include "json.hpp"
 
 namespace crossover::program {
 namespace {
 
-using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kSharedFile = 3;  // the helper's descriptor of the shared memory
@@ -336,7 +335,7 @@ Run run_in(const std::filesystem::path& path) {
   return run;
 }
 
-[[noreturn]] void raise(const Shared& shared) {
+[[noreturn]] void throw_error(const Shared& shared) {
   const std::string text = get_text(shared.text), advice = get_text(shared.advice);
   switch (static_cast<ErrorCode>(shared.code)) {
     case ErrorCode::invalid_argument:
@@ -471,7 +470,7 @@ void Isolation::probe_arms(const Work& work, std::vector<Attempt>& excluded) con
     const Shared& shared = helper.shared();
     const State state = shared.state.load(std::memory_order_acquire);
     if (state == State::done) continue;
-    if (state == State::error) raise(shared);
+    if (state == State::error) throw_error(shared);
     Attempt bad{0, name, static_cast<Outcome>(shared.outcome), get_text(shared.text)};
     if (state == State::working) {
       Cause cause = cause_of(ending, limits_.seconds, memory_limit(work));
@@ -530,7 +529,7 @@ Run Isolation::supervise(const Work& work) const {
         throw Failure("the process that measured arms that are not trusted measured something else");
       return run;
     }
-    if (state == State::error) raise(shared);
+    if (state == State::error) throw_error(shared);
     const int arm = state == State::attempt ? shared.attempted : shared.arm.load();
     Attempt bad{0, {}, static_cast<Outcome>(shared.outcome), get_text(shared.text)};
     if (state == State::working) {

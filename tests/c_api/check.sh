@@ -197,6 +197,7 @@ case $name in
     outcome endless timed_out "did not come back within 0.5 s at 1 row"
     outcome leave failed "exit code 0 at 1 row"
     [[ $(wc -l <"$folder/err") == 4 ]] || fail "not one line for each arm"
+    grep -q '"status": "inconclusive"' "$folder/tune.json" || grep -q '"arm": "right"' "$folder/tune.json" || fail "not the right arm"
     ! grep -q -E '"arm": "(wrong|crash|endless|leave)"' "$folder/tune.json" || fail "a bad arm was chosen"
     "$BIN/crossover" audit show "$(sed -n 's/^      "id": "\(.*\)",$/\1/p' "$folder/tune.json")" | grep -q "timed_out" ||
       fail "not shown to people"

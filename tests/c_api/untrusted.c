@@ -13,10 +13,10 @@ enum { kLate = 30, kArms = 6 };
 
 static crossover_status (*right)(void*, void*, int64_t, const crossover_arguments*, const crossover_launch_options*);
 
-// A little slower than "right", so that there is no doubt about the verdict.
+// Slower than "right", so that there is no doubt about the verdict.
 static crossover_status launch_default(void* context, void* prepared, int64_t rows,
                                        const crossover_arguments* arguments, const crossover_launch_options* options) {
-  for (int i = 0; i < 3; ++i) right(context, prepared, rows, arguments, options);
+  for (int i = 0; i < 20; ++i) right(context, prepared, rows, arguments, options);
   return right(context, prepared, rows, arguments, options);
 }
 

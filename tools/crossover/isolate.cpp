@@ -15,10 +15,12 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <functional>
 #include <map>
+#include <new>
 #include <optional>
 #include <random>
 #include <thread>
@@ -257,6 +259,8 @@ void help(const Json& work, Shared& shared, int& last_arm, Rows& last_rows) {
     limit_address_space(asked != 0 ? asked : runtime.backend().memory().available_bytes() / 2);
   }
   load();
+  // An arm that calls exit() ends the helper at once: what libraries do then need not work in the middle of a launch.
+  ::on_exit([](int status, void*) { ::_exit(status); }, nullptr);
   const Operation& operation = Runtime::operation(work.at("operation").get<std::string>());
   const Problem problem{std::string(operation.name()), work.at("problem").get<std::map<std::string, std::string>>()};
   TuneOptions options = options_from(work);

@@ -241,11 +241,12 @@ case $name in
     "$BIN/crossover" tune --plugin "$PLUGINS/five.so" --untrusted --arm-time-limit 100s --operation untrusted \
       --problem unit=one --device cpu --max-rows 8 --budget 1s >/dev/null 2>&1 &
     tuner=$!
-    # Until the arm that does not come back is what its helper runs.
+    # The helper that is there for half a second is the one whose arm does not come back.
     helper=
-    for ((i = 0; i < 200; ++i)); do
-      helper=$(pgrep -P "$tuner" -f isolated-helper || true)
-      [[ -z $helper || $(ps -o cputimes= -p "$helper" || echo 0) -lt 1 ]] || break
+    for ((i = 0, same = 0; i < 400 && same < 10; ++i)); do
+      now=$(pgrep -P "$tuner" || true)
+      if [[ -n $now && $now == "$helper" ]]; then same=$((same + 1)); else same=0; fi
+      helper=$now
       sleep 0.05
     done
     [[ -n $helper ]] || fail "there is no helper"

@@ -258,7 +258,7 @@ case $name in
       kill -0 "$helper" 2>/dev/null || break
       sleep 0.05
     done
-    if kill -0 "$helper" 2>/dev/null; then fail "the helper $helper outlived the tuner"; fi
+    if kill -9 "$helper" 2>/dev/null; then fail "the helper $helper outlived the tuner"; fi
     [[ -z $(find "$folder/tmp" -mindepth 1) ]] || fail "files were left"
     ;;
   *) fail "unknown check '$name'" ;;

@@ -49,6 +49,33 @@ refused() {
   grep -qF -- "$2" "$folder/err" || fail "the sentence for $1 does not say: $2"
 }
 
+# untrusted PLUGIN OPTION…: tunes its operation with its arms in processes of their own, into tune.json, err and show.json.
+untrusted() {
+  local plugin=$PLUGINS/$1.so
+  shift
+  code=0
+  "$BIN/crossover" tune --plugin "$plugin" --untrusted --arm-time-limit 500ms --operation untrusted --problem unit=one \
+    --device cpu --max-rows 8 --budget 1s "$@" --json >"$folder/tune.json" 2>"$folder/err" || code=$?
+  cat -- "$folder/err"
+  [[ -z $(find "$folder/tmp" -mindepth 1) ]] || fail "files were left: $(find "$folder/tmp")"
+}
+show() { "$BIN/crossover" audit show "$(sed -n 's/^      "id": "\(.*\)",$/\1/p' "$folder/tune.json")" --json >"$folder/show.json"; }
+# outcome ARM OUTCOME TEXT: the stored run has exactly that one attempt for the arm, for all of it, and no sample.
+outcome() {
+  python3 - "$folder/show.json" "$@" <<'END' || fail "not so for $1: $2"
+import json, sys
+show, (arm, outcome, text) = json.load(open(sys.argv[1])), sys.argv[2:]
+attempts = [a for run in show["runs"] for a in run.get("attempts", []) if a["arm"] == arm]
+attempts += [a for a in show.get("attempts", []) if a["arm"] == arm]
+print(attempts)
+assert [(a["m"], a["outcome"]) for a in attempts] == [(0, outcome)] and text in attempts[0]["detail"]
+assert not [m for m in show["measurements"] if m["arm"] == arm and m.get("median_us") is not None]
+assert [m for m in show["measurements"] if m["arm"] == "right"]
+END
+}
+mkdir "$folder/tmp"
+export TMPDIR=$folder/tmp
+
 case $name in
   symbols)
     nm -D --defined-only "$LIBRARY" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort >"$folder/exported"
@@ -158,6 +185,81 @@ case $name in
     refused "$PLUGINS/refuses.so" "cannot work here"
     refused "$PLUGINS/duplicate.so" "an operation 'fp8_block_linear' is already registered"
     refused "$PLUGINS/empty.so" "it has no operation"
+    ;;
+  untrusted)
+    command -v python3 >/dev/null || skip "no python3"
+    export UNTRUSTED_NOT_HUNGRY=1
+    untrusted five
+    [[ $code == 0 ]] || fail "exit code $code"
+    show
+    [[ -n $SANITIZE ]] || outcome crash failed "SIGSEGV at 1 row"
+    outcome wrong wrong_result "1 row: row 0 is wrong"
+    outcome endless timed_out "did not come back within 0.5 s at 1 row"
+    outcome leave failed "exit code 0 at 1 row"
+    [[ $(wc -l <"$folder/err") == 4 ]] || fail "not one line for each arm"
+    grep -q '"status": "inconclusive"' "$folder/tune.json" || grep -q '"arm": "right"' "$folder/tune.json" || fail "not the right arm"
+    ! grep -q -E '"arm": "(wrong|crash|endless|leave)"' "$folder/tune.json" || fail "a bad arm was chosen"
+    "$BIN/crossover" audit show "$(sed -n 's/^      "id": "\(.*\)",$/\1/p' "$folder/tune.json")" | grep -q "timed_out" ||
+      fail "not shown to people"
+    "$BIN/crossover" audit verify >/dev/null
+    # A comparison goes on without them too.
+    "$BIN/crossover" compare --plugin "$PLUGINS/five.so" --untrusted --arm-time-limit 500ms --operation untrusted \
+      --problem unit=one --device cpu --arms right,default,crash --rows 1,4 --budget 200ms 2>"$folder/err" |
+      grep -q 'default' || fail "not compared"
+    [[ -n $SANITIZE ]] || grep -q 'arm crash is left out: failed: SIGSEGV' "$folder/err" || fail "the crash is not named"
+    ;;
+  untrusted_memory)
+    command -v python3 >/dev/null || skip "no python3"
+    [[ -z $SANITIZE ]] || skip "a sanitizer needs the whole address space, so there is no limit"
+    untrusted five --arm-memory-limit 256MiB
+    [[ $code == 0 ]] || fail "exit code $code"
+    show
+    outcome hungry out_of_memory "in use at 1 row"
+    ;;
+  untrusted_late)
+    command -v python3 >/dev/null || skip "no python3"
+    untrusted late
+    [[ $code == 0 ]] || fail "exit code $code"
+    show
+    outcome crash failed "while it was measured with the others"
+    [[ -n $SANITIZE ]] || outcome crash failed SIGABRT
+    ;;
+  untrusted_refused)
+    refused_tuning() {
+      untrusted "$2"
+      [[ $code == "$1" ]] || fail "exit code $code for $2"
+      [[ ! -s $folder/tune.json ]] || fail "something was printed for $2"
+      grep -qF -- "$3" "$folder/err" || fail "$2 does not say: $3"
+    }
+    refused_tuning 2 crashes_on_load "cannot be loaded: "
+    [[ $(wc -l <"$folder/err") == 1 ]] || fail "not one sentence"
+    refused_tuning 1 bad_default "cannot be measured without its default arm crash: failed, "
+    if "$BIN/crossover" tune --shape 8,16 --untrusted 2>"$folder/err"; then fail "--untrusted without --plugin"; fi
+    grep -qF -- "--untrusted is for the arms of a --plugin" "$folder/err" || fail "$(cat -- "$folder/err")"
+    ;;
+  untrusted_killed)
+    "$BIN/crossover" tune --plugin "$PLUGINS/five.so" --untrusted --arm-time-limit 100s --operation untrusted \
+      --problem unit=one --device cpu --max-rows 8 --budget 1s >/dev/null 2>&1 &
+    tuner=$!
+    # The helper that is there for half a second is the one whose arm does not come back.
+    helper=
+    for ((i = 0, same = 0; i < 400 && same < 10; ++i)); do
+      now=$(pgrep -P "$tuner" || true)
+      if [[ -n $now && $now == "$helper" ]]; then same=$((same + 1)); else same=0; fi
+      helper=$now
+      sleep 0.05
+    done
+    [[ -n $helper ]] || fail "there is no helper"
+    kill "$tuner"
+    code=0
+    wait "$tuner" || code=$?
+    [[ $code == 143 ]] || fail "exit code $code"
+    for ((i = 0; i < 100; ++i)); do
+      kill -0 "$helper" 2>/dev/null || break
+      sleep 0.05
+    done
+    if kill -9 "$helper" 2>/dev/null; then fail "the helper $helper outlived the tuner"; fi
+    [[ -z $(find "$folder/tmp" -mindepth 1) ]] || fail "files were left"
     ;;
   *) fail "unknown check '$name'" ;;
 esac

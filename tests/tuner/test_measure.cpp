@@ -108,6 +108,64 @@ TEST(Measure, TakesTheRegimeThatIsAskedFor) {
   EXPECT_FALSE(run.conditions.at("before").contains("cold_pool_bytes"));
 }
 
+// --- arms that are not trusted --------------------------------------------------------------------------------------
+
+TEST(Untrusted, AnExcludedArmIsNeverStarted) {
+  Bench bench({arm("a", constant(1e5)), arm("bad", constant(1e4))});
+  bench.options.excluded = {{0, "bad", Outcome::timed_out, "hung"}};
+  const crossover::Run run = bench.measure();
+  ASSERT_THAT(run.attempts, SizeIs(1));
+  EXPECT_EQ(run.attempts[0], bench.options.excluded[0]);
+  EXPECT_THAT(samples_of(run, "bad"), IsEmpty());
+  EXPECT_NE(sample_of(run, "a", 1), nullptr);
+  for (const Timed& each : bench.backend.runs) EXPECT_EQ(each.arm, "a");
+  bench.options.excluded[0].arm = "a";  // the default arm
+  EXPECT_THROW(bench.measure(), Failure);
+  EXPECT_EQ(bench.world->memory.live_blocks(), 0u);
+}
+
+TEST(Untrusted, AProbeRunsOneArmAndTimesNothing) {
+  Bench bench({arm("a", constant(1e5)), arm("bad", constant(1e4))});
+  bench.operation.spec("bad").wrong = [](Rows m) { return m > 8; };
+  const auto probed = [&](const std::string& name) {
+    bench.backend.runs.clear();
+    return probe(bench.backend, bench.operation, bench.operation.problem(), bench.options, name);
+  };
+  EXPECT_FALSE(probed("a").has_value());
+  std::set<Rows> rows;
+  for (const Timed& each : bench.backend.runs) {
+    EXPECT_EQ(each.arm, "a");
+    rows.insert(each.rows);
+  }
+  EXPECT_THAT(rows, SizeIs(3));
+  EXPECT_EQ(*rows.begin(), 1);
+  EXPECT_EQ(*rows.rbegin(), 64);
+  const auto bad = probed("bad");
+  ASSERT_TRUE(bad.has_value());
+  EXPECT_EQ(bad->m, 0);
+  EXPECT_EQ(bad->outcome, Outcome::wrong_result);
+  EXPECT_THAT(bad->detail, HasSubstr(" rows: "));
+  EXPECT_THAT(bench.backend.times, IsEmpty());
+  EXPECT_EQ(bench.world->memory.live_blocks(), 0u);
+}
+
+TEST(Untrusted, WhatRunsIsAlwaysSaid) {
+  Bench bench({arm("a", constant(1e5)), arm("b", constant(1.2e5))});
+  std::string inside;
+  Rows rows = 0;
+  bench.options.on_arm = [&](std::string_view name, Rows m) {
+    inside = name;
+    rows = m;
+  };
+  bench.backend.tamper = [&](const Timed& timed, Timing&) {
+    EXPECT_EQ(inside, timed.arm);
+    EXPECT_EQ(rows, timed.rows);
+  };
+  bench.measure();
+  EXPECT_THAT(bench.backend.times, testing::Not(IsEmpty()));
+  EXPECT_EQ(inside, "");
+}
+
 // --- bad input ------------------------------------------------------------------------------------------------------
 
 TEST(Measure, RefusesWhatCannotBe) {

@@ -115,6 +115,7 @@ void describe_compare(Described& options) {
       "for all of it: 10s, 500ms, 2m; default: 10s")(
       "sequential", "one arm after the other, as most benchmarks do, to see what drift makes of it");
   add_problem_options(options);
+  add_isolation_options(options);
   add_regime_options(options);
   add_device_option(options, false);
   add_output_options(options);
@@ -178,7 +179,10 @@ int run_compare(const Arguments& arguments) {
     }
     if (!able) throw InvalidArgument(fmt::format("{} cannot do that: {}", name, reason));
   }
-  const Run run = measure_selected(runtime->backend(), operation, normal, tuning, arms, rows, progress.handler());
+  const std::optional<Isolation> isolation = options->isolation();
+  const Run run = isolation
+                      ? isolation->compare(*runtime, operation, normal, tuning, arms, rows, progress.handler())
+                      : measure_selected(runtime->backend(), operation, normal, tuning, arms, rows, progress.handler());
   progress.clear();
 
   const std::string& reference = arms.front();

@@ -51,6 +51,13 @@ void add_plugin_option(Described& options) {
                         "a shared library with operations of its own (repeatable)");
 }
 
+void add_isolation_options(Described& options) {
+  options.add_options()("untrusted", "arms of plug-ins run in processes of their own, and may crash or hang there")(
+      "arm-time-limit", value("TIME"), "with --untrusted: how long an arm may run without coming back; default: 5s")(
+      "arm-memory-limit", value("BYTES"),
+      "with --untrusted: address space for the arms, on the CPU; default: half of the memory that is available");
+}
+
 void add_problem_options(Described& options) {
   add_plugin_option(options);
   options.add_options()("operation", value("NAME"), "the operation; default: fp8_block_linear")(
@@ -143,7 +150,16 @@ std::optional<Options> Options::parse(const Command& command, const Arguments& a
   if (result.positionals_.size() < wanted) {
     throw InvalidArgument(fmt::format("{} is missing: {}", command.positional, usage.line));
   }
-  for (const std::string& file : result.texts("plugin")) static_cast<void>(load_plugin(file));
+  const bool untrusted = result.has("untrusted");
+  if (untrusted && !result.has("plugin")) throw InvalidArgument("--untrusted is for the arms of a --plugin");
+  for (const char* name : {"arm-time-limit", "arm-memory-limit"}) {
+    if (result.has(name) && !untrusted) throw InvalidArgument(fmt::format("--{} goes with --untrusted", name));
+  }
+  const IsolationLimits limits = untrusted ? result.isolation_limits() : IsolationLimits{};
+  for (const std::string& file : result.texts("plugin")) {
+    if (untrusted) require_loadable(file, limits);
+    for (std::string& name : load_plugin(file)) result.plugin_operations_.insert(std::move(name));
+  }
   return result;
 }
 
@@ -296,6 +312,21 @@ TuneOptions Options::tuning() const {
   if (options.thorough && !has("budget")) options.budget = std::chrono::seconds(60);
   options.l2 = l2();
   return options;
+}
+
+IsolationLimits Options::isolation_limits() const {
+  IsolationLimits limits;
+  if (const auto time = text("arm-time-limit")) limits.seconds = parse_duration("--arm-time-limit", *time).count();
+  if (!(limits.seconds > 0)) throw InvalidArgument("--arm-time-limit takes a time above 0");
+  if (const auto bytes = text("arm-memory-limit")) limits.memory_bytes = parse_bytes("--arm-memory-limit", *bytes);
+  return limits;
+}
+
+std::optional<Isolation> Options::isolation() const {
+  if (!has("untrusted")) return std::nullopt;
+  const std::vector<std::string> there = Runtime::device_names();
+  const bool here = std::find(there.begin(), there.end(), device()) != there.end();
+  return Isolation(texts("plugin"), plugin_operations_, here ? device() : std::string(), isolation_limits());
 }
 
 LaunchMode choose_launch_mode(std::optional<LaunchMode> asked, std::span<const LaunchMode> modes,

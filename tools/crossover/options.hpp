@@ -5,6 +5,7 @@
 #include <boost/program_options.hpp>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "crossover/dispatch/resolve.hpp"
 #include "crossover/tuner/tuner.hpp"
 #include "document.hpp"
+#include "isolate.hpp"
 
 namespace crossover::program {
 
@@ -23,6 +25,7 @@ void add_database_option(Described& options);
 void add_device_option(Described& options, bool stored);  // stored: takes the id of a stored device as well
 void add_problem_options(Described& options);             // --plugin is one of them
 void add_plugin_option(Described& options);
+void add_isolation_options(Described& options);
 void add_policy_options(Described& options);
 void add_regime_options(Described& options);
 void add_tuning_options(Described& options);
@@ -43,7 +46,8 @@ std::span<const std::string_view> known_values(std::string_view name);
 
 class Options {
  public:
-  // Empty if `--help` was asked for and has been written. Loads what `--plugin` names. Throws InvalidArgument.
+  // Empty if `--help` was asked for and has been written. Loads what `--plugin` names, with `--untrusted`
+  // in a process of its own first. Throws InvalidArgument.
   static std::optional<Options> parse(const Command& command, const Arguments& arguments);
 
   bool has(const char* name) const { return values_.count(name) != 0; }
@@ -66,10 +70,15 @@ class Options {
   L2State l2() const;
   std::optional<LaunchMode> launch_mode() const;
   TuneOptions tuning() const;  // max_rows, budget, thorough, l2
+  // What --untrusted asks for; empty if it is not there.
+  std::optional<Isolation> isolation() const;
 
  private:
+  IsolationLimits isolation_limits() const;
+
   boost::program_options::variables_map values_;
   std::vector<std::string> positionals_;
+  std::set<std::string> plugin_operations_;
 };
 
 // "N,K" as attributes n and k of fp8_block_linear, not normalised. Throws InvalidArgument that names `option`.

@@ -13,6 +13,7 @@
 #include "command.hpp"
 #include "crossover/dispatch/error.hpp"
 #include "document.hpp"
+#include "isolate.hpp"
 
 namespace crossover::program {
 namespace {
@@ -54,6 +55,7 @@ int run(Arguments arguments) {
     write_output(fmt::format("crossover {}\n", CROSSOVER_VERSION));
     return kDone;
   }
+  if (first == kHelperCommand && arguments.size() == 1) return run_isolated_helper({});
   arguments.erase(arguments.begin());
   bool known = false;
   for (const Command* command : commands()) {

@@ -239,6 +239,7 @@ void describe_tune(Described& options) {
       "pending",
       "what lookups asked for and did not get, and what is stored but stale or measured by one process only");
   add_problem_options(options);
+  add_isolation_options(options);
   add_tuning_options(options);
   add_policy_options(options);
   add_regime_options(options);
@@ -286,6 +287,8 @@ int run_tune(const Arguments& arguments) {
   if (target.stored()) {
     throw InvalidArgument(fmt::format("{} is not here: tune measures on this host", describe(target.device())));
   }
+  const std::optional<Isolation> isolation = options->isolation();
+  if (isolation) tuning.measure = isolation->measure(*runtime);
   if (!pending) tuning.launch_mode = target.regime(*options).launch_mode;
   require_writable(*runtime);
   std::size_t left = 0, waiting = 0;  // requests that could not be served
@@ -302,6 +305,7 @@ int run_tune(const Arguments& arguments) {
     if (pending) {
       task.options.budget = tuning.budget;
       task.options.thorough = tuning.thorough;
+      task.options.measure = tuning.measure;
     } else {
       task.options = tuning;
     }

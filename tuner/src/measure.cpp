@@ -63,6 +63,8 @@ std::string times(const std::vector<double>& ns) {
   return text;
 }
 
+std::string row_text(Rows m) { return std::to_string(m) + (m == 1 ? " row" : " rows"); }
+
 std::string bytes_text(double bytes) {
   char text[48];
   std::snprintf(text, sizeof(text), bytes < 1e9 ? "%.1f MB" : "%.1f GB", bytes < 1e9 ? bytes / 1e6 : bytes / 1e9);
@@ -113,6 +115,26 @@ struct Candidate {
   std::map<Rows, double> launch_ns;                 // best warm-up time by M
   std::map<Rows, double> dropped;                   // by the 5× rule: its time over the best, by M
   const std::string& name() const { return arm->id().name; }
+};
+
+// While it lives, a function of the arm may be running: TuneOptions::on_arm is told.
+class Inside {
+ public:
+  Inside(const TuneOptions& options, const Arm& arm, Rows m = 0) : options_(options) {
+    if (options_.on_arm) {
+      options_.on_arm(arm.id().name, m);
+    }
+  }
+  ~Inside() {
+    if (options_.on_arm) {
+      options_.on_arm({}, 0);
+    }
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  const TuneOptions& options_;
 };
 
 // One sample in the making.
@@ -168,6 +190,46 @@ class Measurement {
     }
     random_ = Random(run_.seed);
     find_candidates(known);
+  }
+  ~Measurement() { release_prepared(); }
+  Measurement(const Measurement&) = delete;
+  Measurement& operator=(const Measurement&) = delete;
+
+  // The selection's reference alone, at its row counts, each checked and none timed.
+  std::optional<Attempt> probe() {
+    const auto found = std::find_if(candidates_.begin(), candidates_.end(),
+                                    [&](const Candidate& each) { return each.arm == selection_->reference; });
+    Candidate candidate = std::move(*found);
+    candidates_.clear();
+    candidates_.push_back(std::move(candidate));
+    Candidate& alone = candidates_.front();
+    exclude_ineligible();
+    if (alone.out) {
+      return std::nullopt;
+    }
+    allocate_workspace();
+    workload_ = operation_.workload(problem_, run_.regime, backend_.memory(), options_.max_rows, 1, run_.seed);
+    for (const Rows m : rows_) {
+      if (alone.out || !supports(alone, m)) {
+        continue;
+      }
+      try {
+        pass_gate(alone, m, true);
+      } catch (const OutOfMemory& error) {
+        note(m, alone, Outcome::out_of_memory, error.what());
+      } catch (const std::bad_alloc&) {
+        note(m, alone, Outcome::out_of_memory, "host memory");
+      } catch (const Error& error) {
+        note(m, alone, Outcome::failed, error.what());
+      }
+      if (!attempts_.empty()) {
+        Attempt attempt = attempts_.begin()->second;
+        attempt.detail = (attempt.m > 0 ? row_text(attempt.m) + ": " : std::string()) + attempt.detail;
+        attempt.m = 0;
+        return attempt;
+      }
+    }
+    return std::nullopt;
   }
 
   Run measure() {
@@ -255,8 +317,18 @@ class Measurement {
       if (selection_ != nullptr && !candidate.keep) {
         continue;
       }
-      candidate.config = known_config(known, arm->id());
-      candidate.largest = largest_cost(*arm);
+      const auto bad = std::find_if(options_.excluded.begin(), options_.excluded.end(),
+                                    [&](const Attempt& attempt) { return attempt.arm == arm->id().name; });
+      if (bad != options_.excluded.end()) {
+        if (candidate.is_default) {
+          throw Failure(to_string(problem_) + " cannot be measured without its default arm " + bad->arm + ": " +
+                        std::string(to_string(bad->outcome)) + ", " + bad->detail);
+        }
+        give_up(candidate, bad->outcome, bad->detail);
+      } else {
+        candidate.config = known_config(known, arm->id());
+        candidate.largest = largest_cost(*arm);
+      }
       candidates_.push_back(std::move(candidate));
     }
     std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
@@ -291,8 +363,34 @@ class Measurement {
   }
   void give_up(Candidate& candidate, Outcome outcome, std::string detail) {
     candidate.out = true;
-    candidate.prepared.clear();
+    release_prepared(candidate);
     note(0, candidate, outcome, std::move(detail));
+  }
+
+  void release_prepared(Candidate& candidate) {
+    if (!candidate.prepared.empty()) {
+      const Inside inside(options_, *candidate.arm);
+      candidate.prepared.clear();
+    }
+  }
+  void release_prepared() {
+    for (Candidate& candidate : candidates_) {
+      release_prepared(candidate);
+    }
+  }
+
+  Eligibility supports(const Candidate& candidate, Rows m) const {
+    const Inside inside(options_, *candidate.arm);
+    return candidate.arm->supports(problem_, m, run_.device);
+  }
+  Cost cost(const Candidate& candidate, Rows m) const {
+    const Inside inside(options_, *candidate.arm);
+    return candidate.arm->cost(problem_, m);
+  }
+  Timing run(const Candidate& candidate, Rows m, std::size_t copy) {
+    const Launch launch = launch_of(candidate, m, copy);
+    const Inside inside(options_, *candidate.arm, m);
+    return backend_.run(launch);
   }
 
   // In order; an arm for which the budget reached no row count has one attempt instead of one per row count.
@@ -316,9 +414,12 @@ class Measurement {
   // Arms that cannot do any row count of the grid, and those that the launch mode excludes.
   void exclude_ineligible() {
     for (Candidate& candidate : candidates_) {
+      if (candidate.out) {
+        continue;
+      }
       std::string reason;
       const bool eligible = std::any_of(rows_.begin(), rows_.end(), [&](Rows m) {
-        const Eligibility eligibility = candidate.arm->supports(problem_, m, run_.device);
+        const Eligibility eligibility = supports(candidate, m);
         if (!eligibility && reason.empty()) {
           reason = eligibility.reason;
         }
@@ -334,6 +435,7 @@ class Measurement {
 
   Cost largest_cost(const Arm& arm) const {
     Cost largest;
+    const Inside inside(options_, arm);
     for (const Rows m : rows_) {
       if (arm.supports(problem_, m, run_.device)) {
         const Cost cost = arm.cost(problem_, m);
@@ -380,9 +482,7 @@ class Measurement {
   }
 
   void release_data() {
-    for (Candidate& candidate : candidates_) {
-      candidate.prepared.clear();
-    }
+    release_prepared();
     workload_.reset();
   }
 
@@ -486,6 +586,7 @@ class Measurement {
 
   std::unique_ptr<Prepared> prepare_one(const Candidate& candidate, int copy) {
     const Weights& weights = workload_->weights(copy);
+    const Inside inside(options_, *candidate.arm);
     if (copy == 0 && !candidate.config.empty()) {
       try {
         return candidate.arm->prepare(problem_, weights, candidate.config, options_.max_rows);
@@ -583,7 +684,7 @@ class Measurement {
       }
       const bool is_default = candidate->name() == default_name;
       const bool with_placebo = is_default && role == Role::grid;
-      if (const Eligibility eligibility = candidate->arm->supports(problem_, m, run_.device); !eligibility) {
+      if (const Eligibility eligibility = supports(*candidate, m); !eligibility) {
         note(m, *candidate, Outcome::ineligible, eligibility.reason);
         continue;
       }
@@ -669,7 +770,7 @@ class Measurement {
     }
     const std::int64_t begin = backend_.now_ns();
     workload_->poison(m);
-    const Timing timing = backend_.run(launch_of(candidate, m, 0));
+    const Timing timing = run(candidate, m, 0);
     gate_launch_ns_ = timing.total_ns;
     if (plausible(timing.total_ns)) {
       candidate.launch_ns[m] = timing.total_ns;  // what it costs is known whether it is right or not
@@ -702,7 +803,7 @@ class Measurement {
       if (is_warm && launches.front() >= kLongLaunchNs && !far_slower(candidate, launches.front(), m)) {
         break;
       }
-      const Timing timing = backend_.run(launch_of(candidate, m, launches.size() % copies_));
+      const Timing timing = run(candidate, m, launches.size() % copies_);
       if (!timing.status.ok()) {
         note(m, candidate, Outcome::failed, status_text(timing.status));
         return {};
@@ -765,7 +866,7 @@ class Measurement {
       Entry entry;
       entry.candidate = candidate;
       entry.launch_ns = candidate->launch_ns[point.m];
-      const Cost cost = candidate->arm->cost(problem_, point.m);
+      const Cost cost = this->cost(*candidate, point.m);
       entry.floor_ns = floor_ns(cost);
       entry.sample = {.m = point.m,
                       .arm = candidate->name(),
@@ -912,7 +1013,10 @@ class Measurement {
   template <typename Work>
   Timing guarded(Entry& entry, const Work& work) {
     try {
-      const Timing timing = work();
+      const Timing timing = [&] {
+        const Inside inside(options_, *entry.candidate->arm, entry.sample.m);
+        return work();
+      }();
       if (!timing.status.ok()) {
         drop_entry(entry, Outcome::failed, status_text(timing.status));
       }
@@ -1352,6 +1456,32 @@ class Measurement {
 Run measure(Backend& backend, const Operation& operation, const Problem& problem, const TuneOptions& options,
             std::span<const Run> known, const OnProgress& progress) {
   return Measurement(backend, operation, problem, options, known, progress).measure();
+}
+
+std::optional<Attempt> probe(Backend& backend, const Operation& operation, const Problem& problem,
+                             const TuneOptions& options, const std::string& arm) {
+  Selection selection{operation.find(arm), {}};
+  if (selection.reference == nullptr) {
+    throw InvalidArgument("no arm is named " + arm);
+  }
+  const std::vector<Rows> edges = operation.tile_edges(problem);
+  std::vector<Rows> able = grid(options.max_rows, edges);
+  {
+    const Inside inside(options, *selection.reference);
+    std::erase_if(able, [&](Rows m) { return !selection.reference->supports(problem, m, backend.device()); });
+  }
+  if (able.empty()) {
+    return std::nullopt;
+  }
+  const auto is_edge = [&](Rows m) { return std::find(edges.begin(), edges.end(), m) != edges.end(); };
+  const auto edge = std::find_if(able.begin() + std::ssize(able) / 2, able.end(), is_edge);
+  const auto any_edge = edge != able.end() ? edge : std::find_if(able.begin(), able.end(), is_edge);
+  selection.rows = {able.front(), any_edge != able.end() ? *any_edge : able[able.size() / 2], able.back()};
+  selection.rows.erase(std::unique(selection.rows.begin(), selection.rows.end()), selection.rows.end());
+  TuneOptions own = options;
+  own.keep_arms = {arm};
+  own.excluded.clear();
+  return Measurement(backend, operation, problem, own, {}, {}, &selection).probe();
 }
 
 Run measure_selected(Backend& backend, const Operation& operation, const Problem& problem, const TuneOptions& options,

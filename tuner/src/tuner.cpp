@@ -148,7 +148,8 @@ Tuning Tuner::tune_locked(const Operation& operation, const EvidenceKey& key, co
   }
 
   Tuning tuning;
-  tuning.run = measure(backend_, operation, key.problem, options, known, progress_);
+  tuning.run = options.measure ? options.measure(backend_, operation, key.problem, options, known, progress_)
+                               : measure(backend_, operation, key.problem, options, known, progress_);
   try {
     tuning.run.id = store_.append(tuning.run);
     tuning.verdict = decided(key, tuning.run);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <new>
 #include <set>
 #include <utility>
 
@@ -141,6 +142,8 @@ class ForeignPrepared final : public Prepared {
         sizeof(crossover_launch_options), workspace.data, workspace.bytes, stream.handle, CROSSOVER_LAUNCH_DEFAULT, 0};
     try {
       return status_of(arm_.launch(arm_.context, prepared_, rows, &table, &options));
+    } catch (const std::bad_alloc&) {
+      return {Status::Code::out_of_memory, 0, "the arm ran out of memory, and threw"};
     } catch (...) {
       return {Status::Code::device_failed, 0, "the arm's launch threw, which it must not"};
     }

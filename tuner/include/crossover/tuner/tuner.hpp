@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "crossover/db/store.hpp"
@@ -16,6 +17,20 @@
 #include "crossover/tuner/backend.hpp"
 
 namespace crossover {
+
+struct TuneOptions;
+
+// For progress on a terminal. Called from the tuning thread, at most ten times a second.
+struct Progress {
+  std::string stage;    // "preparing", "checking", "measuring", "held-out"
+  double fraction = 0;  // of the budget
+  std::string detail;
+};
+using OnProgress = std::function<void(const Progress&)>;
+
+// Something that does what measure() does, in another process for example.
+using Measure = std::function<Run(Backend& backend, const Operation& operation, const Problem& problem,
+                                  const TuneOptions& options, std::span<const Run> known, const OnProgress& progress)>;
 
 struct TuneOptions {
   Rows max_rows = 8192;
@@ -28,15 +43,14 @@ struct TuneOptions {
   std::chrono::duration<double> patience{600};  // for other processes that are measuring
   // Off: one arm after the other instead of rounds, to see what drift makes of a comparison. Such a run is no evidence.
   bool interleaved = true;
+  // Arms that are known to be bad: nothing of them is called, and the run has these attempts. A default arm among them
+  // is a Failure.
+  std::vector<Attempt> excluded;
+  // Called before a function of an arm is (with m = 0 where it is not a launch), and with no name after it. Never in a
+  // time that is measured.
+  std::function<void(std::string_view arm, Rows m)> on_arm;
+  Measure measure;  // what Tuner calls; default: measure()
 };
-
-// For progress on a terminal. Called from the tuning thread, at most ten times a second.
-struct Progress {
-  std::string stage;    // "preparing", "checking", "measuring", "held-out"
-  double fraction = 0;  // of the budget
-  std::string detail;
-};
-using OnProgress = std::function<void(const Progress&)>;
 
 // The row counts that a tuning up to max_rows measures: 1…16, √2 steps, tile edges; ascending, unique, includes
 // max_rows.
@@ -45,6 +59,12 @@ std::vector<Rows> grid(Rows max_rows, std::span<const Rows> tile_edges);
 // Measures and stores nothing. `problem` is normalised. Throws InvalidArgument, OutOfMemory, DeviceError.
 Run measure(Backend& backend, const Operation& operation, const Problem& problem, const TuneOptions& options,
             std::span<const Run> known = {}, const OnProgress& progress = {});
+
+// Runs one arm alone, over poisoned outputs and checked, at the smallest row count of the grid that it supports, at a
+// tile edge and at the largest. What is wrong with it, with the row count in the detail and m = 0; nothing: it may be
+// measured, or is not eligible. Throws what measure() does for anything that is not the arm's fault.
+std::optional<Attempt> probe(Backend& backend, const Operation& operation, const Problem& problem,
+                             const TuneOptions& options, const std::string& arm);
 
 // Times the arms that `arms` names against each other at `rows`, to the end of the budget: nothing is dropped, and
 // every sample that can have them gets the rounds of the last look. The first is what the others are compared with, and

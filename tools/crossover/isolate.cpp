@@ -254,6 +254,7 @@ void help(const Json& work, Shared& shared, int& last_arm, Rows& last_rows) {
                    .overrides = Overrides{},
                    .on_miss = MissMode::fallback,
                    .warn = [](const std::string&) {}});
+  runtime.backend().idle_partners = {::getppid()};  // it waits for us
   if (runtime.backend().device().kind == "cpu") {
     const std::uint64_t asked = work.at("memory");
     limit_address_space(asked != 0 ? asked : runtime.backend().memory().available_bytes() / 2);

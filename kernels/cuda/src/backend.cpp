@@ -115,7 +115,7 @@ class CudaBackend final : public Backend {
 
   const Device& device() const override { return device_; }
   Environment environment() const override { return environment_; }
-  Conditions conditions() override { return nvml_.conditions(); }  // any thread
+  Conditions conditions() override { return nvml_.conditions(idle_partners); }  // any thread
   std::span<const LaunchMode> launch_modes() const override {
     static constexpr LaunchMode kModes[]{LaunchMode::graph, LaunchMode::eager};
     return kModes;

@@ -89,7 +89,7 @@ std::string Nvml::uuid() const {
                                                                                                       : "";
 }
 
-Conditions Nvml::conditions() {
+Conditions Nvml::conditions(std::span<const int> idle_partners) {
   const std::lock_guard lock(mutex_);
   Conditions now;
   if (device_ == nullptr) return now;
@@ -143,14 +143,14 @@ Conditions Nvml::conditions() {
       read != nullptr && read(device_, &utilization) == kSuccess) {
     now["utilization_percent"] = std::to_string(utilization.gpu);
   }
-  read_processes(now);
+  read_processes(now, idle_partners);
   return now;
 }
 
 // This process holds a context on the device, so NVML lists it where it sees it by the number that it has here. Where
 // it does not (a container that numbers processes on its own), one of those that are listed may be this one: then all
 // but one are surely others, and one alone says nothing.
-void Nvml::read_processes(Conditions& now) const {
+void Nvml::read_processes(Conditions& now, std::span<const int> idle_partners) const {
   const auto read = find<Processes>("nvmlDeviceGetComputeRunningProcesses_v3");
   if (read == nullptr) return;
   std::array<ProcessInfo, 64> processes{};
@@ -161,6 +161,11 @@ void Nvml::read_processes(Conditions& now) const {
     return;
   }
   if (result != kSuccess) return;
+  const auto partner = [&](const ProcessInfo& process) {
+    return std::find(idle_partners.begin(), idle_partners.end(), static_cast<int>(process.pid)) != idle_partners.end();
+  };
+  count =
+      static_cast<unsigned>(std::remove_if(processes.begin(), processes.begin() + count, partner) - processes.begin());
   const auto self = std::find_if(processes.begin(), processes.begin() + count, [](const ProcessInfo& process) {
     return process.pid == static_cast<unsigned>(getpid());
   });

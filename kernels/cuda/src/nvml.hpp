@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "crossover/dispatch/problem.hpp"
@@ -21,8 +22,8 @@ class Nvml {
   void open(const std::string& bus_id);  // does nothing where NVML cannot be used
   std::string driver_version() const;    // empty: unknown
   std::string uuid() const;              // empty: unknown
-  // What could be read now; thread-safe.
-  Conditions conditions();
+  // What could be read now; thread-safe. `idle_partners`: numbers of processes that do not count as others.
+  Conditions conditions(std::span<const int> idle_partners = {});
   // Bits of Round::flags that the device's clock event reasons mean now; 0 where they cannot be read. Thread-safe.
   std::uint32_t round_flags();
 
@@ -31,7 +32,7 @@ class Nvml {
   Function find(const char* name) const;
   // The mutex is held.
   std::optional<unsigned long long> event_reasons() const;
-  void read_processes(Conditions& now) const;
+  void read_processes(Conditions& now, std::span<const int> idle_partners) const;
 
   std::mutex mutex_;
   void* library_ = nullptr;

@@ -70,6 +70,8 @@ class Backend : public Machine {
   virtual std::int64_t now_ns() = 0;  // monotonic
   // When a run on it ended, by now_ns(): for a while its utilisation is still that run's. Set by measure().
   std::optional<std::int64_t> last_run_ended_ns;
+  // Processes that have the device open and do nothing with it: conditions() does not count them among the others.
+  std::vector<int> idle_partners;
   virtual std::int64_t unix_time_us() = 0;
   virtual void sleep_ns(std::int64_t ns) = 0;
 };

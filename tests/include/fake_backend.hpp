@@ -359,7 +359,7 @@ class FakeBackend final : public Backend {
   double peak = 0;                                 // bytes per second
   double eager_overhead_ns = 0;                    // of each launch that is not in a graph
   std::function<void(Conditions&)> on_conditions;  // changes what is read
-  int conditions_read = 0;
+  std::atomic<int> conditions_read = 0;            // dispatchers read them on any thread
   // What time() reports instead of the truth, and whether it discards; called once per batch.
   std::function<void(const Timed&, Timing&)> tamper;
   std::function<void(const Timed&)> on_batch;  // may throw

@@ -162,8 +162,8 @@ TEST_F(Tune, PendingServesWhatWasRecorded) {
   for (const Json& each : shown["measurements"]) EXPECT_EQ(each["m"], 1) << "as many rows as were asked for";
   // One process has measured it: the next one confirms it, or finds that it cannot and puts it off.
   const Json again = tune({"--pending", "--budget", "1s"}).json()["verdicts"];
-  ASSERT_EQ(again.size(), 1u);
-  EXPECT_NE(again[0]["status"], "provisional");
+  ASSERT_EQ(again.size(), verdicts[0]["status"] == "provisional" ? 1u : 0u);
+  for (const Json& each : again) EXPECT_NE(each["status"], "provisional");
   EXPECT_EQ(tune({"--pending"}).json()["verdicts"], Json::array());
 }
 
@@ -173,10 +173,10 @@ TEST_F(Tune, ThoroughMeasuresInThreeProcesses) {
   const Json verdicts = output.json()["verdicts"];  // one document, of the last process
   ASSERT_EQ(verdicts.size(), 1u);
   EXPECT_NE(verdicts[0]["status"], "provisional");
-  const Json shown = run({"audit", "show", verdicts[0]["id"], "--db", database_, "--json"}).json();
-  std::set<std::string> processes;
-  for (const Json& each : shown["runs"]) processes.insert(each["process"]);
-  EXPECT_EQ(processes.size(), 3u) << shown["runs"];
+  std::set<Id> processes;
+  for (const crossover::Run& each : Store::open(database_, Store::Access::lookup_only)->all_runs())
+    processes.insert(each.process_uuid);
+  EXPECT_EQ(processes.size(), 3u);
   const Output impossible = tune({"--shape", "64,128", "--launch", "graph", "--thorough"});
   EXPECT_EQ(impossible.code, 2);
   EXPECT_EQ(std::count(impossible.err.begin(), impossible.err.end(), '\n'), 1) << impossible.err;
@@ -217,7 +217,9 @@ TEST_F(Tune, PendingServesWhatItCanAndNamesTheRest) {
   for (const char* named :
        {"n=1073741824", "someone_elses", "colour", "graph", "zeros", "crossover: 5 of 7 requests could not be served"})
     EXPECT_THAT(output.err, HasSubstr(named));
-  EXPECT_EQ(Store::open(database_, Store::Access::lookup_only)->requests().size(), 5u);
+  std::size_t put_off = 0;  // a busy host comes to no conclusion, and is to try again later
+  for (const Json& each : document["verdicts"]) put_off += each["status"] == "inconclusive" ? 1 : 0;
+  EXPECT_EQ(Store::open(database_, Store::Access::lookup_only)->requests().size(), 5 + put_off);
 }
 
 TEST_F(Tune, OutOfMemoryIsASentence) {

@@ -409,16 +409,23 @@ struct Dispatcher::State {
     }
   }
 
-  // What one refresh has looked up so far: many layers of a model are the same problem.
-  using Resolved = std::map<EvidenceKey, std::vector<std::pair<Policy, Resolution>>>;
+  // What one refresh has looked up so far: many layers of a model are the same problem. `generation` is that of the key
+  // before it was looked up: what was stored in between must not count as seen by the next layer.
+  struct Seen {
+    std::uint64_t generation = 0;
+    Policy policy;
+    Resolution resolution;
+  };
+  using Resolved = std::map<EvidenceKey, std::vector<Seen>>;
 
-  const Resolution& resolved_once(const Bound::State& bound, const Regime& regime, Resolved& resolved_now) {
-    auto& same_key = resolved_now[{machine.device(), bound.problem, regime}];
-    for (const auto& [policy, resolution] : same_key)
-      if (policy == bound.policy) return resolution;
-    same_key.emplace_back(bound.policy,
-                          resolved_from(source, *bound.operation, bound.problem, regime, bound.policy, {}));
-    return same_key.back().second;
+  const Resolution& resolved_once(const Bound::State& bound, const Regime& regime, std::uint64_t own,
+                                  Resolved& resolved_now) {
+    std::vector<Seen>& same_key = resolved_now[{machine.device(), bound.problem, regime}];
+    for (const Seen& seen : same_key)
+      if (seen.generation == own && seen.policy == bound.policy) return seen.resolution;
+    same_key.push_back(
+        {own, bound.policy, resolved_from(source, *bound.operation, bound.problem, regime, bound.policy, {})});
+    return same_key.back().resolution;
   }
 
   // A plan that cannot be made anew stays as it is, and is tried again at the next refresh. That a database is locked
@@ -433,7 +440,7 @@ struct Dispatcher::State {
         const Regime regime{.launch_mode = mode, .l2 = bound.l2};
         const std::uint64_t own = source.generation_of({machine.device(), bound.problem, regime});
         if (const auto known = bound.known.find(mode); known != bound.known.end() && known->second == own) continue;
-        Resolution resolution = resolved_once(bound, regime, resolved_now);
+        Resolution resolution = resolved_once(bound, regime, own, resolved_now);
         if (resolution.plan != bound.plan(mode).resolution.plan)
           publish(bound, mode, compile(bound, regime, std::move(resolution)));
         bound.known[mode] = own;

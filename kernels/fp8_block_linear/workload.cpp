@@ -8,6 +8,7 @@
 #include <map>
 #include <new>
 #include <numbers>
+#include <optional>
 #include <string>
 
 #include "crossover/dispatch/error.hpp"
@@ -212,9 +213,21 @@ class LinearWorkload final : public Workload {
   Check check(Rows rows, std::string_view numerics) override {
     check_rows(rows);
     const Bounds bound = bounds(numerics, problem_.dtype);
+    const std::span<const Point> points = this->points(rows);
+    if (is_sampled(rows) && problem_.y_row_stride == problem_.n) {
+      if (const std::optional<std::size_t> bad = find_unfinished(rows)) {
+        Check check = compare(points, bound, sampled_output(points));
+        if (check.ok) look_in_place(rows, *bad, check);
+        return check;
+      }
+    }
     output_.resize(span_elements(rows));
     memory_.download(output_.data(), copies_.front().y.data(), output_.size() * 2);
-    Check check = compare(points(rows), bound);
+    std::vector<std::uint16_t> values;
+    values.reserve(points.size());
+    for (const Point& point : points)
+      values.push_back(output_[static_cast<std::size_t>(point.row * problem_.y_row_stride + point.column)]);
+    Check check = compare(points, bound, values);
     if (check.ok) look_at_all(rows, check);
     return check;
   }
@@ -361,11 +374,15 @@ class LinearWorkload final : public Workload {
     return row;
   }
 
+  bool is_sampled(Rows rows) const {
+    const double per_row = static_cast<double>(problem_.n) * static_cast<double>(std::max(problem_.k, kMinPerElement));
+    return static_cast<double>(rows) * per_row > kFullMultiplyAdds;
+  }
+
   // The elements that are compared at this row count. Computed once.
   std::span<const Point> points(Rows rows) {
     const Fp8BlockLinear& p = problem_;
-    const double per_row = static_cast<double>(p.n) * static_cast<double>(std::max(p.k, kMinPerElement));
-    if (static_cast<double>(rows) * per_row <= kFullMultiplyAdds) {
+    if (!is_sampled(rows)) {
       for (; full_rows_ < rows; ++full_rows_) {
         const std::vector<double> row = x_row(full_rows_);
         for (std::int64_t n = 0; n < p.n; ++n) full_.push_back({full_rows_, n, reference(row, n)});
@@ -399,7 +416,8 @@ class LinearWorkload final : public Workload {
   }
 
   // Never `if (difference > bound)`: a NaN must fail.
-  Check compare(std::span<const Point> points, const Bounds& bound) const {
+  // `values`: what was computed, point by point.
+  Check compare(std::span<const Point> points, const Bounds& bound, std::span<const std::uint16_t> values) const {
     const Fp8BlockLinear& p = problem_;
     const bool bf16 = p.dtype == Element::bf16;
     const double rounding = bf16 ? 0x1p-8 : 0x1p-11;    // half a unit in the last place, relative
@@ -408,8 +426,9 @@ class LinearWorkload final : public Workload {
     const double summing = 16 * std::sqrt(static_cast<double>(p.k)) * 0x1p-24;
     double difference2 = 0, reference2 = 0, reference4 = 0, allowed2 = 0;
     std::string first_bad;
-    for (const Point& point : points) {
-      const std::uint16_t bits = output_[static_cast<std::size_t>(point.row * p.y_row_stride + point.column)];
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      const Point& point = points[i];
+      const std::uint16_t bits = values[i];
       const double value = to_double(p.dtype, bits), expected = point.reference.value;
       const double operands = (summing + bound.weight) * point.reference.size;
       const double allowed = operands + rounding * (std::fabs(expected) + operands) + smallest;
@@ -441,11 +460,58 @@ class LinearWorkload final : public Workload {
     return check;
   }
 
+  std::uint16_t infinity() const { return problem_.dtype == Element::bf16 ? 0x7F80 : 0x7C00; }
+  const std::byte* element(std::int64_t index) const {
+    return static_cast<const std::byte*>(copies_.front().y.data()) + 2 * index;
+  }
+
+  // What was computed at these points, which are in order: neighbours in one transfer.
+  std::vector<std::uint16_t> sampled_output(std::span<const Point> points) const {
+    std::vector<std::uint16_t> values(points.size());
+    const auto index = [&](std::size_t i) { return points[i].row * problem_.y_row_stride + points[i].column; };
+    for (std::size_t begin = 0, end = 0; begin < points.size(); begin = end) {
+      for (end = begin + 1; end < points.size() && index(end) == index(end - 1) + 1;) ++end;
+      memory_.download(&values[begin], element(index(begin)), 2 * (end - begin));
+    }
+    return values;
+  }
+
+  // Of outputs without gaps: the index of the first element that is not finite, or their number. Nothing: the memory
+  // cannot be looked at where it is.
+  std::optional<std::size_t> find_unfinished(Rows rows) const {
+    return memory_.find16(element(0), static_cast<std::size_t>(rows * problem_.n), 0x7FFF, infinity());
+  }
+
+  // As look_at_all(), for outputs without gaps that were looked at where they are.
+  void look_in_place(Rows rows, std::size_t bad, Check& check) const {
+    const std::uint16_t pattern = poison_pattern(problem_.dtype);
+    const auto elements = static_cast<std::size_t>(rows * problem_.n);
+    if (bad < elements) {
+      std::uint16_t value = 0;
+      memory_.download(&value, element(static_cast<std::int64_t>(bad)), 2);
+      const auto row = static_cast<std::int64_t>(bad) / problem_.n,
+                 column = static_cast<std::int64_t>(bad) % problem_.n;
+      check.ok = false;
+      check.detail = at_text(row, column) + (value == pattern ? " was never written" : " is not finite");
+      return;
+    }
+    std::array<std::uint16_t, kGuard> guard{};
+    memory_.download(guard.data(), element(static_cast<std::int64_t>(elements)), 2 * guard.size());
+    const auto touched = std::find_if(guard.begin(), guard.end(), [&](std::uint16_t v) { return v != pattern; });
+    if (touched != guard.end()) outside_written(rows - 1, touched - guard.begin(), check);
+  }
+
+  static void outside_written(Rows row, std::int64_t elements, Check& check) {
+    check.ok = false;
+    check.detail = "memory outside Y was written, " + std::to_string(elements) + " elements after the end of row " +
+                   std::to_string(row);
+  }
+
   // All references are finite, so every element must be; what lies between the rows must be untouched.
   void look_at_all(Rows rows, Check& check) const {
     const Fp8BlockLinear& p = problem_;
     const std::uint16_t pattern = poison_pattern(p.dtype);
-    const std::uint16_t infinity = p.dtype == Element::bf16 ? 0x7F80 : 0x7C00;
+    const std::uint16_t infinity = this->infinity();
     for (Rows r = 0; r < rows; ++r) {
       const std::uint16_t* const row = output_.data() + r * p.y_row_stride;
       bool bad = false;
@@ -461,9 +527,7 @@ class LinearWorkload final : public Workload {
       const std::uint16_t* const touched =
           std::find_if(row + p.n, gap_end, [&](std::uint16_t v) { return v != pattern; });
       if (touched != gap_end) {
-        check.ok = false;
-        check.detail = "memory outside Y was written, " + std::to_string(touched - (row + p.n)) +
-                       " elements after the end of row " + std::to_string(r);
+        outside_written(r, touched - (row + p.n), check);
         return;
       }
     }

@@ -28,7 +28,6 @@ constexpr std::array<int, 4> kLooks{12, 24, 48, 96};  // rounds after which comp
 constexpr int kWarmUps = 3;                           // launches of an arm at an M before it is timed or dropped
 constexpr double kLongLaunchNs = 10e6;                // from here an arm that is warm already needs but one launch more
 constexpr int kMaxLaunches = 256;                     // per round of one sample
-constexpr double kLongRound = 10;                     // times the shortest round there should be
 constexpr int kMaxCopies = 256;                       // of the operands
 constexpr double kFarSlower = 5;                      // times the best at an M: dropped there
 constexpr double kLastRivalShare = 0.05;              // of the budget, for the last rival's rounds at one M
@@ -37,8 +36,9 @@ constexpr int kRetries = 3;                           // of a discarded round
 constexpr std::int64_t kFirstBackoffNs = 50'000'000;  // doubles
 constexpr int kHopeless = 3;                          // rounds given up in a row, after which none is tried again
 constexpr std::size_t kFewestClocks = 5;              // rounds of a sample from which its usual clock is known
-constexpr double kGridShare = 0.85;  // of the budget: rounds after the first look leave the rest to the held-out rows
-constexpr double kHeldOutShare = 0.10;  // of the budget that must be left to begin with them
+constexpr double kFirstLookShare = 0.90;              // of the budget, for what is begun before the first look
+constexpr double kGridShare = 0.85;     // of the budget, for the rounds after it; the rest is for the held-out rows
+constexpr double kHeldOutShare = 0.05;  // of the budget that must be left to begin with them
 constexpr double kOverrun = 1.15;       // of the budget, up to which the first rounds are completed
 constexpr int kHeldOutPoints = 5;
 constexpr double kCopiesShare = 0.05;  // of the budget that making copies of the operands may take
@@ -152,7 +152,6 @@ struct Entry {
 struct Point {
   Rows m = 0;
   Role role = Role::grid;
-  std::uint32_t launches = 1;
   std::vector<Entry> entries;
   bool measuring = true;
   double round_ns = 0;  // expected time of one round of all its entries
@@ -623,20 +622,22 @@ class Measurement {
                          : known.rbegin()->second * static_cast<double>(m) / static_cast<double>(known.rbegin()->first);
   }
 
-  // Launches per round, for all arms at an M: enough for the fastest, unless that makes the slowest one's rounds very
-  // long. Only the default arm and those that were asked for can be that much slower.
-  std::uint32_t launches_for(double fastest_ns, double slowest_ns) const {
-    const double enough = fastest_ns > 0 ? std::ceil(backend_.min_round_ns() / fastest_ns) : 1;
-    const double most = slowest_ns > 0 ? std::ceil(kLongRound * backend_.min_round_ns() / slowest_ns) : enough;
-    return static_cast<std::uint32_t>(std::clamp(std::min(enough, most), 1.0, static_cast<double>(kMaxLaunches)));
+  // What may be promised to row counts of the grid until the first look, and is not spent yet.
+  double left_to_promise_ns() const {
+    const double settling = backend_.reads_clock() ? kSettleShare * budget_ns_ / 2 : 0;
+    return left_ns(selection_ != nullptr ? 1 : kFirstLookShare) - settling;
+  }
+
+  // Launches per round of an arm: as many as its round needs for the clock's resolution not to matter. What a round
+  // costs beside its launches is then the same share of every arm's time, and a slow arm takes no longer than a fast
+  // one.
+  std::uint32_t launches_for(double launch_ns) const {
+    const double enough = launch_ns > 0 ? std::ceil(backend_.min_round_ns() / launch_ns) : 1;
+    return static_cast<std::uint32_t>(std::clamp(enough, 1.0, static_cast<double>(kMaxLaunches)));
   }
   // Rounds of one arm until the first look.
   double rounds_ns(const Candidate& candidate, Rows m, bool with_placebo) const {
-    const double launch = expected_ns(candidate, m);
-    const auto best = best_ns_.find(m);
-    const double fastest = best != best_ns_.end() && best->second > 0 ? best->second : launch;
-    return (with_placebo ? 2 : 1) * kLooks.front() *
-           std::max(launches_for(fastest, launch) * launch, backend_.min_round_ns());
+    return (with_placebo ? 2 : 1) * kLooks.front() * std::max(expected_ns(candidate, m), backend_.min_round_ns());
   }
   // Whether the arm can be checked at M (`check_ns`), warmed up, and then timed until the first look, beside all that
   // was promised already.
@@ -646,21 +647,21 @@ class Measurement {
     }
     const double launch = expected_ns(candidate, m);
     const double warm_up = (launch < kLongLaunchNs ? kWarmUps : 1) * launch;
-    return check_ns + warm_up + rounds_ns(candidate, m, with_placebo) + reserved_ns_ <= left_ns(1);
+    return check_ns + warm_up + rounds_ns(candidate, m, with_placebo) + reserved_ns_ <= left_to_promise_ns();
   }
 
   std::string over_budget_detail(const Candidate& candidate, Rows m) const {
     const double launch = expected_ns(candidate, m);
     return (launch > 0 ? "a launch is expected to take " + milliseconds(launch) + "; " : std::string()) +
-           milliseconds(std::max(0.0, left_ns(1))) + " of the budget were left, " + milliseconds(reserved_ns_) +
-           " of them promised";
+           milliseconds(std::max(0.0, left_to_promise_ns())) + " of the budget were left, " +
+           milliseconds(reserved_ns_) + " of them promised";
   }
 
   // --- gate and warm-up ---------------------------------------------------------------------------------------------
 
   // Checks every arm at M, warms it up, and adds the point if there is something to time.
   void open(std::vector<Point>& points, Rows m, Role role) {
-    Point point{.m = m, .role = role, .launches = 1, .entries = {}, .measuring = true, .round_ns = 0};
+    Point point{.m = m, .role = role, .entries = {}, .measuring = true, .round_ns = 0};
     const std::string& default_name = default_arm(run_.arm_set.defaults, m);
     std::vector<Candidate*> order;
     for (Candidate& candidate : candidates_) {
@@ -892,17 +893,12 @@ class Measurement {
         point.entries.push_back(std::move(second));
       }
     }
-    set_launches(point, best);
+    set_launches(point);
   }
 
-  void set_launches(Point& point, double fastest_ns) const {
-    double slowest = 0;
-    for (const Entry& entry : point.entries) {
-      slowest = std::max(slowest, entry.launch_ns);
-    }
-    point.launches = launches_for(fastest_ns, slowest);
+  void set_launches(Point& point) const {
     for (Entry& entry : point.entries) {
-      entry.sample.launches = point.launches;
+      entry.sample.launches = launches_for(entry.launch_ns);
     }
     update_expected(point);
   }
@@ -910,7 +906,6 @@ class Measurement {
   // The single launches of the gate and the warm-up are eager; in a graph a short one takes less. One batch of each arm
   // says how much, and a second count of launches follows from it.
   void calibrate(Point& point) {
-    double fastest = 0;
     for (Entry& entry : point.entries) {
       if (entry.sample.role == Role::placebo) {
         continue;
@@ -919,9 +914,8 @@ class Measurement {
       if (entry.failed || !plausible(timing.total_ns)) {
         continue;
       }
-      entry.launch_ns = timing.total_ns / point.launches;
+      entry.launch_ns = timing.total_ns / entry.sample.launches;
       entry.candidate->launch_ns[point.m] = entry.launch_ns;
-      fastest = fastest == 0 ? entry.launch_ns : std::min(fastest, entry.launch_ns);
     }
     for (Entry& entry : point.entries) {
       if (entry.sample.role == Role::placebo) {
@@ -929,9 +923,7 @@ class Measurement {
       }
       entry.batches.clear();  // of the first count
     }
-    if (fastest > 0) {
-      set_launches(point, fastest);
-    }
+    set_launches(point);
   }
 
   // The time that device memory needs for what a launch moves at least; 0 where it is not known, or where the operands
@@ -951,7 +943,7 @@ class Measurement {
     std::vector<std::pair<Point*, Entry*>> load;
     for (Point& point : points) {
       for (Entry& entry : point.entries) {
-        if (entry.alive && point.launches * entry.launch_ns <= kSettleWindowNs / 8) {
+        if (entry.alive && entry.sample.launches * entry.launch_ns <= kSettleWindowNs / 8) {
           load.emplace_back(&point, &entry);
         }
       }
@@ -1036,7 +1028,7 @@ class Measurement {
   static void update_expected(Point& point) {
     point.round_ns = 0;
     for (const Entry& entry : point.entries) {
-      point.round_ns += entry.alive ? point.launches * entry.launch_ns : 0;
+      point.round_ns += entry.alive ? entry.sample.launches * entry.launch_ns : 0;
     }
   }
 
@@ -1098,7 +1090,7 @@ class Measurement {
         Entry& entry = points[i].entries[arm];
         round_number_ = static_cast<std::uint32_t>(i) * rounds;
         for (std::uint32_t round = 0;
-             round < rounds && entry.alive && points[i].launches * entry.launch_ns <= left_ns(1); ++round) {
+             round < rounds && entry.alive && entry.sample.launches * entry.launch_ns <= left_ns(1); ++round) {
           ++round_number_;
           time_entry(points[i], entry);
         }
@@ -1167,12 +1159,16 @@ class Measurement {
     note(entry.sample.m, *entry.candidate, outcome, std::move(detail));
   }
 
-  // The batch whose launches come next in the rotation over the copies. One cursor for all, so that what one batch has
-  // just touched is the last that another will.
+  // The batch whose launches come next in the rotation over the copies. One cursor for all arms: what comes next was
+  // touched longest ago. So that an arm has few batches, its own begin at every n-th copy, n being its launches (but at
+  // two places at least). Fewer copies are passed over than are then touched, so half of the pool at least is touched
+  // between two launches on one copy.
   Batch& next_batch(const Point& point, Entry& entry) {
-    const std::size_t launches = point.launches;
-    const std::size_t begin = launches >= copies_ ? 0 : cursor_ / launches * launches % copies_;
-    cursor_ += launches;
+    const std::size_t launches = entry.sample.launches;
+    const std::size_t step = std::max<std::size_t>(1, std::min(launches, copies_ / 2));
+    std::size_t begin = (cursor_ + step - 1) / step * step;
+    begin = begin < copies_ ? begin : 0;
+    cursor_ = (begin + launches) % copies_;
     std::unique_ptr<Batch>& batch = entry.batches[begin];
     if (batch == nullptr) {
       std::vector<Launch> list;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "clock.hpp"
 #include "crossover/cuda/device_probe.hpp"
 #include "crossover/cuda/handles.hpp"
+#include "find.hpp"
 #include "nvml.hpp"
 
 namespace crossover {
@@ -54,6 +56,11 @@ class CudaMemory final : public Memory {
     std::size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), "asking for free device memory");
     return free;
+  }
+  std::optional<std::size_t> find16(const void* data, std::size_t count, std::uint16_t mask,
+                                    std::uint16_t least) override {
+    const cuda::CurrentDevice current(ordinal_);
+    return cuda::find16(data, count, mask, least, stream_);
   }
 
  private:

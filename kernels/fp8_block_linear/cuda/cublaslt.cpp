@@ -237,7 +237,8 @@ LtPlan lt_find(cublasLtHandle_t handle, const LtProblem& problem, Rows max_rows,
                const LtLaunch& launch) {
   constexpr int kCandidates = 8;          // of the heuristic, for one tile
   constexpr double kClearlySlower = 1.2;  // than the best of the first launches: not timed again
-  constexpr int kRepeats = 5;
+  constexpr int kRepeats = 5, kLongRepeats = 2;
+  constexpr float kLongMs = 0.5f;  // from here a launch repeats itself well, and the tuning's budget pays for each
   constexpr std::size_t kFlushBytes = std::size_t{128} << 20;  // more than any L2 holds
   const cuda::OwnedStream stream = cuda::make_stream();
   const cuda::OwnedEvent begin = cuda::make_event(), end = cuda::make_event();
@@ -282,7 +283,9 @@ LtPlan lt_find(cublasLtHandle_t handle, const LtProblem& problem, Rows max_rows,
     std::vector<Candidate> alive;
     for (Candidate& candidate : candidates) {
       float first = 0, second = 0;
-      if (!time(candidate.choice, rows, first) || !time(candidate.choice, rows, second)) continue;
+      if (!time(candidate.choice, rows, first)) continue;
+      if (best >= kLongMs && first > 2 * best) continue;  // no loading of code takes that long
+      if (!time(candidate.choice, rows, second)) continue;
       candidate.times = {second};
       best = best == 0 ? second : std::min(best, second);
       alive.push_back(std::move(candidate));
@@ -290,7 +293,7 @@ LtPlan lt_find(cublasLtHandle_t handle, const LtProblem& problem, Rows max_rows,
     std::erase_if(alive, [&](const Candidate& candidate) {
       return candidate.times.front() > static_cast<float>(kClearlySlower) * best;
     });
-    for (int i = 0; i < kRepeats; ++i) {
+    for (int i = 0; i < (best < kLongMs ? kRepeats : kLongRepeats); ++i) {
       for (Candidate& candidate : alive) {
         float again = 0;
         if (time(candidate.choice, rows, again)) candidate.times.push_back(again);

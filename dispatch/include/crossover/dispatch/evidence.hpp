@@ -16,7 +16,7 @@
 namespace crossover {
 
 // The measuring protocol this build writes, and the oldest whose runs it still believes.
-inline constexpr int kProtocol = 2;
+inline constexpr int kProtocol = 3;
 inline constexpr int kMinProtocol = 1;
 
 enum class Role : std::uint8_t { grid, placebo, held_out };

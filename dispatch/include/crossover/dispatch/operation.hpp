@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -141,6 +142,12 @@ class Memory {
   virtual void copy(void* device_destination, const void* device_source, std::size_t bytes) = 0;
   virtual void fill(void* device_destination, std::uint8_t byte, std::size_t bytes) = 0;
   virtual std::size_t available_bytes() = 0;
+  // Looks at `count` 16-bit elements where they lie: the index of the first whose bits under `mask` are at least
+  // `least`, or `count`. Nothing if this memory has to be downloaded to be looked at.
+  virtual std::optional<std::size_t> find16(const void* /*device_data*/, std::size_t /*count*/, std::uint16_t /*mask*/,
+                                            std::uint16_t /*least*/) {
+    return std::nullopt;
+  }
 };
 
 // Comparison of an output with the reference. NaN where it should not be, or an element never written, is not ok.

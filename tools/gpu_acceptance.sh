@@ -58,12 +58,12 @@ part arms_2113x7000 "$crossover" arms --device cuda:0 --shape 2113,7000
 
 # A tuning beside another process that uses the device: its run must not be clean, whatever it measures.
 tune_beside_another() {
-  "$crossover" compare --device cuda:0 --arms tensor_core/128x256,dequant_cublaslt --shape 36864,7168 --rows 8192 --budget 60s \
-    >/dev/null &
+  "$crossover" compare --device cuda:0 --arms tensor_core/128x256,dequant_cublaslt --shape 36864,7168 \
+    --rows 8192,8184,8176,8168,8160,8152,8144,8136 --budget 120s >/dev/null &
   local other=$!
   sleep 5
   "$crossover" tune --device cuda:0 --shape 7168,2048 --db "$out/beside.db" --json
-  kill "$other"
+  kill "$other" || return  # it ended too early to be beside anything
   wait "$other" || true
 }
 

@@ -51,6 +51,26 @@ TEST(CudaBackend, MovesMemory) {
   EXPECT_EQ(back, std::vector<std::uint8_t>(1000, 0x5A));
 }
 
+TEST(CudaBackend, FindsTheFirstElementWhereverItLies) {
+  CROSSOVER_SKIP_WITHOUT_GPU();
+  Memory& memory = gpu()->memory();
+  constexpr std::size_t kCount = 5'000'003;  // more than one round of the largest grid, and no multiple of four
+  const DeviceBytes bytes(2 * (kCount + 1));
+  for (const std::size_t offset : {0, 1}) {  // elements
+    auto* const data = static_cast<std::uint16_t*>(bytes.data()) + offset;
+    memory.fill(bytes.data(), 0x41, 2 * (kCount + 1));
+    const auto find = [&](std::size_t count) { return memory.find16(data, count, 0x7FFF, 0x7F80); };
+    EXPECT_EQ(find(kCount), kCount) << offset;
+    const std::uint16_t nan = 0xFFC0;
+    for (const std::size_t at :
+         {kCount - 1, kCount - 2, std::size_t{4'194'304}, std::size_t{1'000'001}, std::size_t{0}}) {
+      memory.upload(data + at, &nan, 2);  // and those after it stay
+      EXPECT_EQ(find(kCount), at) << offset;
+    }
+    EXPECT_EQ(find(0), 0u);
+  }
+}
+
 TEST(CudaBackend, SaysThatMemoryIsShort) {
   CROSSOVER_SKIP_WITHOUT_GPU();
   try {

@@ -23,7 +23,7 @@
 namespace crossover::test {
 
 // Allocations of exactly the bytes asked for, so that AddressSanitizer sees every access beyond them.
-class HostMemory final : public Memory {
+class HostMemory : public Memory {
  public:
   ~HostMemory() override { EXPECT_EQ(live_, 0) << "memory that was never released"; }
   void* allocate(std::size_t bytes) override {

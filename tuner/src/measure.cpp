@@ -236,6 +236,7 @@ class Measurement {
     exclude_ineligible();
     allocate();
     std::vector<Point> points;
+    promise_share_ = selection_ != nullptr ? 1 : kFirstLookShare - (backend_.reads_clock() ? kSettleShare / 2 : 0);
     for (const Rows m : coarse_to_fine(rows_)) {
       open(points, m, Role::grid);
     }
@@ -622,11 +623,8 @@ class Measurement {
                          : known.rbegin()->second * static_cast<double>(m) / static_cast<double>(known.rbegin()->first);
   }
 
-  // What may be promised to row counts of the grid until the first look, and is not spent yet.
-  double left_to_promise_ns() const {
-    const double settling = backend_.reads_clock() ? kSettleShare * budget_ns_ / 2 : 0;
-    return left_ns(selection_ != nullptr ? 1 : kFirstLookShare) - settling;
-  }
+  // What may still be promised to row counts that are opened now.
+  double left_to_promise_ns() const { return left_ns(promise_share_); }
 
   // Launches per round of an arm: as many as its round needs for the clock's resolution not to matter. What a round
   // costs beside its launches is then the same share of every arm's time, and a slow arm takes no longer than a fast
@@ -1348,6 +1346,7 @@ class Measurement {
     }
     std::vector<Point> points;
     reserved_ns_ = 0;
+    promise_share_ = 1;
     for (const Rows m : off_grid(largest, rows_, kHeldOutPoints, random_)) {
       if (!fits(m, 1)) {
         break;
@@ -1372,6 +1371,7 @@ class Measurement {
   // leave, as long as it matters and the budget has room.
   // A crossover may show only after some looks, so this is asked after each; `rounds` is how many the others have had.
   void refine(std::vector<Point>& points, int rounds) {
+    promise_share_ = kGridShare;
     while (refinements_ < kRefinements) {
       reserved_ns_ = 0;
       std::vector<Point> fresh;
@@ -1435,7 +1435,8 @@ class Measurement {
   std::map<std::pair<Rows, std::string>, Attempt> attempts_;
   std::map<Rows, double> best_ns_, first_check_ns_, later_check_ns_;
   double gate_launch_ns_ = 0;
-  double reserved_ns_ = 0;  // promised to points that are open, until the first look
+  double promise_share_ = 1;  // of the budget, that row counts opened now may be promised
+  double reserved_ns_ = 0;    // promised to points that are open, until the first look
   std::uint32_t round_number_ = 0;
   int refinements_ = 0;
   int given_up_ = 0;  // rounds in a row that stayed discarded

@@ -386,6 +386,22 @@ TEST(TunerMiss, Triton11494EightThreadsColdTuneExactlyOnce) {
   }
 }
 
+// What somebody else measured reaches a layer that was bound before, in the launch mode that was measured.
+TEST(TunerMiss, ALayerThatIsBoundSeesWhatWasTunedSince) {
+  TunedBench bench(crossing());
+  bench.backend.modes = {LaunchMode::graph, LaunchMode::eager};
+  Dispatcher dispatcher(bench.backend, *bench.store, nullptr, {.on_miss = MissMode::fallback});
+  const auto data = bench.operation.workload(bench.operation.problem(), {}, bench.world->memory, 64, 1, 1);
+  const Bound bound = dispatcher.bind(bench.operation, bench.operation.problem(), data->weights(0));
+  EXPECT_EQ(bound.select(64, LaunchMode::graph).origin, Origin::fallback);
+  const Tuning tuning = bench.tuner().tune(bench.operation, bench.operation.problem());
+  EXPECT_EQ(tuning.not_stored, "");
+  dispatcher.refresh();
+  EXPECT_EQ(bound.select(64, LaunchMode::graph).origin, Origin::tuned) << bound.resolution(LaunchMode::graph).why;
+  EXPECT_EQ(bound.select(64, LaunchMode::graph).arm->id().name, "b");
+  EXPECT_EQ(bound.select(64, LaunchMode::eager).origin, Origin::fallback);
+}
+
 TEST(TunerMiss, VllmIssue52192RowsBeyondTheGridAreOutOfRange) {
   TunedBench bench(crossing());
   Tuner tuner = bench.tuner();

@@ -19,7 +19,7 @@ done
 cd -- "$crossover_root"
 jobs=$(crossover_jobs)
 install_missing "${crossover_build_packages[@]}" ccache clang clang-format clang-tidy shellcheck sqlite3 \
-  abigail-tools python3-numpy rustc
+  abigail-tools python3-numpy rustc xz-utils
 
 # The presets to run: CUDA is compiled once, in dev; everything else does without. Sources are compiled several at a time,
 # which takes a third of the time off; the preset clang compiles those of the library and the program one by one.

@@ -651,7 +651,7 @@ class Measurement {
   std::string over_budget_detail(const Candidate& candidate, Rows m) const {
     const double launch = expected_ns(candidate, m);
     return (launch > 0 ? "a launch is expected to take " + milliseconds(launch) + "; " : std::string()) +
-           milliseconds(std::max(0.0, left_to_promise_ns())) + " of the budget were left, " +
+           milliseconds(std::max(0.0, left_to_promise_ns())) + " of the budget were left to promise, " +
            milliseconds(reserved_ns_) + " of them promised";
   }
 

@@ -283,9 +283,7 @@ LtPlan lt_find(cublasLtHandle_t handle, const LtProblem& problem, Rows max_rows,
     std::vector<Candidate> alive;
     for (Candidate& candidate : candidates) {
       float first = 0, second = 0;
-      if (!time(candidate.choice, rows, first)) continue;
-      if (best >= kLongMs && first > 2 * best) continue;  // no loading of code takes that long
-      if (!time(candidate.choice, rows, second)) continue;
+      if (!time(candidate.choice, rows, first) || !time(candidate.choice, rows, second)) continue;
       candidate.times = {second};
       best = best == 0 ? second : std::min(best, second);
       alive.push_back(std::move(candidate));
